@@ -1,0 +1,1 @@
+"""Rollscope: record, keep, find, read and compare every rollout of RL training."""

@@ -1,0 +1,282 @@
+"""The one place that says what the format cannot hold exactly.
+
+`normalise(rollout)` is the rollout as it will be read back. Writing uses it whenever a
+record does not fit the fast path; round-trip tests compare against it.
+
+- Text: lone surrogates become U+FFFD.
+- Streams: float32, except `mask` and `version`, which are int32.
+- Free JSON (`meta`, `state`, `reference`, arguments, inputs, outputs): keys become text;
+  NaN and infinities become the texts "NaN", "Infinity", "-Infinity"; enums their value;
+  dataclasses, structs and mappings objects; sets, tuples, arrays and tensors lists; bytes
+  base64; dates, UUIDs and decimals text; whole numbers beyond 64 bits text; anything else a
+  note in its place, which is reported.
+- `task` becomes text. Empty containers and absent ones are the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import enum
+import math
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
+from .tokens import Tokens, detached
+
+_TEXT_TYPES = (
+    datetime.datetime,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    decimal.Decimal,
+    uuid.UUID,
+)
+
+MAX_DEPTH = 100
+"""Free JSON nested deeper than this is cut, and reported."""
+
+
+def normalise(rollout: Rollout, problems: list[str] | None = None, first: int = 0) -> Rollout:
+    """A deep copy as the format holds it. What was lost is appended to `problems`.
+
+    `first` is the number of the first message given here, when earlier ones are written.
+    """
+    p = problems if problems is not None else []
+    scalars: dict[str, Any] = {name: text(getattr(rollout, name)) for name in _TEXTS}
+    scalars |= {name: _whole(getattr(rollout, name), name, p) for name in _WHOLES}
+    scalars |= {name: _number(getattr(rollout, name), name, p) for name in _NUMBERS}
+    return Rollout(
+        **scalars,
+        task=None if rollout.task is None else text(str(rollout.task)),
+        truncated=None if rollout.truncated is None else bool(rollout.truncated),
+        error=_error(rollout.error),
+        messages=[_message(m, n, p) for n, m in enumerate(rollout.messages, first)],
+        spans=[_span(s, p) for s in rollout.spans],
+        rewards={
+            text(str(k)): number
+            for k, v in rollout.rewards.items()
+            if (number := _number(v, f"rewards.{k}", p)) is not None
+        },
+        reward_texts={
+            text(str(k)): text(str(v)) for k, v in rollout.reward_texts.items() if v is not None
+        },
+        sampling=_object(rollout.sampling, "sampling", p),
+        reference=plain(rollout.reference, "reference", p),
+        meta=_object(rollout.meta, "meta", p),
+    )
+
+
+def normalise_fact(fact: Fact, problems: list[str] | None = None) -> Fact:
+    """A fact as the format holds it."""
+    p = problems if problems is not None else []
+    return Fact(
+        rollout=text(fact.rollout),
+        name=text(fact.name),
+        value=plain(fact.value, fact.name, p),
+        stream=fact.stream,
+        message=fact.message,
+        author=text(fact.author),
+        time=fact.time,
+        n=fact.n,
+    )
+
+
+_TEXTS = (
+    "id", "key", "project", "run", "launch", "split", "dataset", "group", "worker",
+    "stop_reason", "fate", "fate_reason", "environment",
+)  # fmt: skip
+_WHOLES = ("step", "trained_step", "index", "attempt", "policy_version")
+_NUMBERS = ("reward", "advantage", "time", "start", "end")
+
+
+def text(value: Any) -> Any:
+    """`value` as clean text (None stays None)."""
+    if value is None:
+        return None
+    value = value if type(value) is str else str(value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def plain(
+    value: Any, where: str, problems: list[str], depth: int = 0, path: tuple[int, ...] = ()
+) -> Any:
+    """`value` as JSON can hold it. What cannot be held is noted in its place and reported."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value, where, problems, depth + 1, path)
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else str(int(value))
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else non_finite(value)
+    if id(value) in path:
+        return _refused(value, where, problems, "it contains itself")
+    if depth > MAX_DEPTH:
+        return _refused(value, where, problems, f"nested deeper than {MAX_DEPTH}")
+    path = (*path, id(value))
+    if isinstance(value, Mapping):
+        return {
+            _key(k): plain(v, f"{where}.{k}" if depth < 3 else where, problems, depth + 1, path)
+            for k, v in value.items()
+        }
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(bytes(value)).decode()
+    if isinstance(value, _TEXT_TYPES):
+        return msgspec.to_builtins(value)
+    if isinstance(value, Tokens):
+        return {n: plain(v, where, problems, depth + 1, path) for n, v in value.arrays()}
+    if isinstance(value, msgspec.Struct):
+        return plain(msgspec.structs.asdict(value), where, problems, depth + 1, path)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return plain(fields, where, problems, depth + 1, path)
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars, torch and JAX tensors
+        try:
+            return plain(detached(value).tolist(), where, problems, depth + 1, path)
+        except Exception as error:
+            return _refused(value, where, problems, f"tolist() failed: {error}")
+    if isinstance(value, (list, tuple, set, frozenset)) or (
+        isinstance(value, Iterable) and hasattr(value, "__len__")
+    ):
+        return [plain(v, where, problems, depth + 1, path) for v in value]
+    if hasattr(value, "model_dump"):  # pydantic
+        try:
+            return plain(value.model_dump(), where, problems, depth + 1, path)
+        except Exception as error:
+            return _refused(value, where, problems, f"model_dump() failed: {error}")
+    return _refused(value, where, problems, "not JSON")
+
+
+def non_finite(value: float) -> str:
+    """The text that stands for a number JSON cannot write. Engines read it as that number."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _refused(value: Any, where: str, problems: list[str], why: str) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    problems.append(f"{where}: a {kind} was not stored ({why})")
+    return f"<{kind} not stored: {why}>"
+
+
+def _key(key: Any) -> str:
+    if key is None:
+        return "null"
+    if key is True or key is False:
+        return str(key).lower()
+    if isinstance(key, enum.Enum):
+        return _key(key.value)
+    return str(text(str(key)))
+
+
+def _object(value: Any, where: str, problems: list[str]) -> dict[str, Any]:
+    if not value:
+        return {}
+    result = plain(value, where, problems)
+    if isinstance(result, dict):
+        return result
+    problems.append(f"{where}: expected a mapping, found {type(value).__name__}; kept as 'value'")
+    return {"value": result}
+
+
+def _number(value: Any, where: str, problems: list[str]) -> float | None:
+    if value is None:
+        return None
+    try:
+        return float(detached(value))
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        problems.append(f"{where}: expected a number, found {value!r:.80}; left out")
+        return None
+
+
+def _whole(value: Any, where: str, problems: list[str]) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(detached(value))
+        if -(2**63) <= number < 2**63:
+            return number
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        pass
+    problems.append(f"{where}: expected a whole number, found {value!r:.80}; left out")
+    return None
+
+
+def _error(error: Error | None) -> Error | None:
+    if error is None:
+        return None
+    clean = Error(kind=text(error.kind), type=text(error.type), text=text(error.text))
+    return clean if clean != Error() else None
+
+
+def _call(call: ToolCall, problems: list[str]) -> ToolCall:
+    return ToolCall(
+        id=text(call.id),
+        name=text(call.name),
+        arguments=plain(call.arguments, "arguments", problems),
+    )
+
+
+def _part(part: Part, problems: list[str]) -> Part:
+    return Part(
+        type=text(part.type),
+        text=text(part.text),
+        image=text(part.image),
+        call=None if part.call is None else _call(part.call, problems),
+        id=text(part.id),
+        data=plain(part.data, "part", problems),
+    )
+
+
+def _message(m: Message, n: int, p: list[str]) -> Message:
+    parent = m.parent
+    if parent is not None and not -1 <= parent < n:
+        p.append(f"messages[{n}].parent: {parent} is no earlier message; taken as a new root")
+        parent = -1
+    if parent == n - 1:
+        parent = None
+    content = m.content
+    return Message(
+        role=text(m.role),
+        content=text(content) if isinstance(content, str) or content is None
+        else [_part(part, p) for part in content],
+        parent=parent,
+        name=text(m.name),
+        tool_calls=[_call(c, p) for c in m.tool_calls or ()],
+        tool_call_id=text(m.tool_call_id),
+        sampled=None if m.sampled is None else bool(m.sampled),
+        tokens=None if m.tokens is None else m.tokens.normalised(),
+        stop_reason=text(m.stop_reason),
+        reward=_number(m.reward, "message.reward", p),
+        state=plain(m.state, "state", p),
+        start=_number(m.start, "message.start", p),
+        end=_number(m.end, "message.end", p),
+        meta=_object(m.meta, "message.meta", p),
+    )  # fmt: skip
+
+
+def _span(s: Span, p: list[str]) -> Span:
+    return Span(
+        name=text(s.name),
+        id=text(s.id),
+        parent=text(s.parent),
+        inputs=plain(s.inputs, f"{s.name}.inputs", p),
+        outputs=plain(s.outputs, f"{s.name}.outputs", p),
+        error=_error(s.error),
+        start=_number(s.start, "span.start", p),
+        end=_number(s.end, "span.end", p),
+        message=_whole(s.message, "span.message", p),
+        meta=_object(s.meta, "span.meta", p),
+    )

@@ -1,0 +1,306 @@
+"""The text form of records: one JSON object a line, made where the trainer calls.
+
+Encoding *is* the snapshot: once the bytes exist, the trainer may change its lists. Token
+arrays are the exception: they are copied as they are and put into text later, by
+`Line.encode`, on the background thread.
+
+A line has one of these shapes (absent keys are None):
+
+    {"rollout": {...Rollout...}, "open": true}      a rollout; open: it is still going on
+    {"more": {"id": ..., "first": 7, "messages": [...], "spans": [...]}}
+    {"facts": [{...Fact...}]}
+    {"metrics": {"step": 12, "time": ..., "values": {"loss": 0.3}}}
+
+Inside, a message's `content` is always text or absent. A message made of parts carries the
+concatenated text of its parts as `content`, and `parts`: the same parts with `end` (the end
+of its text, in characters) in the place of each text, so that nothing is written twice and
+token `ends` mean the same thing for every message.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from array import array
+from typing import Any
+
+import msgspec
+import orjson
+
+from .normalise import non_finite, normalise, normalise_fact, plain
+from .records import Fact, Message, Part, Rollout, Span
+from .tokens import KNOWN_STREAMS, Tokens, detached, is_int, to_list
+
+_HOLE = b"\x01"  # JSON escapes control characters, so this byte stands nowhere else
+
+
+Arrays = dict[str, Any]
+"""Copied arrays by name. One named "" stands alone; others make an object."""
+
+
+class Line:
+    """One line of a log, its text done, its arrays still to be put in."""
+
+    __slots__ = ("arrays", "data")
+
+    def __init__(self, data: bytes, arrays: list[Arrays]) -> None:
+        self.data = data
+        self.arrays = arrays
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds in memory, about."""
+        return len(self.data) + sum(_nbytes(v) for arrays in self.arrays for v in arrays.values())
+
+    def encode(self) -> bytes:
+        """The whole line, without the newline."""
+        if not self.arrays:
+            return self.data
+        pieces = self.data.split(_HOLE)
+        out = [pieces[0]]
+        for tokens, piece in zip(self.arrays, pieces[1:], strict=True):
+            out += (_arrays_json(tokens), piece)
+        return b"".join(out)
+
+
+def rollout_line(
+    rollout: Rollout, *, is_open: bool = False, problems: list[str] | None = None
+) -> Line:
+    """Snapshot a whole rollout. Fast when it is plain; any odd value takes the slow path."""
+    tail = b',"open":true}' if is_open else b"}"
+    for message in rollout.messages:
+        content = message.content
+        if content is not None and type(content) is not str:
+            break
+    else:
+        line = _fast(rollout)
+        if line is not None:
+            line.data = b'{"rollout":' + line.data + tail
+            return line
+    p = problems if problems is not None else []
+    line = _slow(_rollout_dict(normalise_tokens_later(rollout, p)))
+    line.data = b'{"rollout":' + line.data + tail
+    return line
+
+
+def more_line(
+    id: str,
+    first: int,
+    messages: list[Message],
+    spans: list[Span],
+    problems: list[str] | None = None,
+) -> Line:
+    """Snapshot what an open rollout has grown by: messages from number `first` on, and spans."""
+    p = problems if problems is not None else []
+    shell = Rollout(messages=messages, spans=spans)
+    clean = normalise_tokens_later(shell, p, first)
+    body = _rollout_dict(clean)
+    record: dict[str, Any] = {"id": id, "first": first}
+    record |= {k: body[k] for k in ("messages", "spans") if k in body}
+    return _slow({"more": record})
+
+
+def facts_line(facts: list[Fact], problems: list[str] | None = None) -> Line:
+    """Snapshot late facts."""
+    p = problems if problems is not None else []
+    arrays: list[Arrays] = []
+    rows = []
+    for fact in facts:
+        row = msgspec.to_builtins(normalise_fact(msgspec.structs.replace(fact, stream=None), p))
+        if fact.stream is not None:
+            arrays.append({"": frozen(fact.stream)})
+            row["stream"] = msgspec.Raw(_HOLE)
+        rows.append(row)
+    return Line(_PLAIN.encode({"facts": rows}), arrays)
+
+
+def metrics_line(
+    step: int | None, values: dict[str, Any], time: float, problems: list[str] | None = None
+) -> Line:
+    """Snapshot a trainer's numbers of one step. What is not a number is left out and reported."""
+    p = problems if problems is not None else []
+    numbers: dict[str, float | str] = {}
+    for name, value in values.items():
+        try:
+            number = float(detached(value))
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            p.append(f"metrics.{name}: expected a number, found {type(value).__name__}; left out")
+            continue
+        finite = number - number == 0
+        numbers[plain(str(name), "metrics", p)] = number if finite else non_finite(number)
+    return Line(_PLAIN.encode({"metrics": {"step": step, "time": time, "values": numbers}}), [])
+
+
+def normalise_tokens_later(rollout: Rollout, problems: list[str], first: int = 0) -> Rollout:
+    """`normalise`, but token arrays stay as they are: the writer's thread turns them to text."""
+    tokens = [m.tokens for m in rollout.messages]
+    bare = msgspec.structs.replace(
+        rollout,
+        messages=[
+            msgspec.structs.replace(m, tokens=None) if m.tokens is not None else m
+            for m in rollout.messages
+        ],
+    )
+    clean = normalise(bare, problems, first)
+    for message, kept in zip(clean.messages, tokens, strict=True):
+        message.tokens = kept
+    return clean
+
+
+# -- the fast path ---------------------------------------------------------------------
+
+
+class _Holes(threading.local):
+    def __init__(self) -> None:
+        self.arrays: list[Arrays] = []
+
+
+_holes = _Holes()
+
+
+def _hole(value: Any) -> Any:
+    """Called by msgspec for what it does not know. Only tokens are ours; the rest is slow."""
+    if type(value) is Tokens:
+        _holes.arrays.append({name: frozen(values) for name, values in value.arrays()})
+        return msgspec.Raw(_HOLE)
+    raise NotImplementedError
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_hole)
+_PLAIN = msgspec.json.Encoder()
+
+
+def _fast(record: Any) -> Line | None:
+    """The line as msgspec writes it, or None if that would not be faithful."""
+    _holes.arrays = []
+    try:
+        data = _ENCODER.encode(record)
+    except Exception:  # lone surrogates, foreign types, cycles, huge numbers: all slow
+        return None
+    # msgspec writes NaN and infinities as null without a word.
+    if b":null" in data or b"[null" in data or b",null" in data:
+        return None
+    return Line(data, _holes.arrays)
+
+
+# -- the slow path ---------------------------------------------------------------------
+
+
+def _slow(body: dict[str, Any]) -> Line:
+    _holes.arrays = []
+    return Line(_ENCODER.encode(body), _holes.arrays)
+
+
+def _rollout_dict(clean: Rollout) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    for field in clean.__struct_fields__:
+        value = getattr(clean, field)
+        if value is None or value == [] or value == {}:
+            continue
+        if field == "messages":
+            value = [_message_dict(m) for m in value]
+        elif field == "rewards":
+            value = {k: _finite(v) for k, v in value.items()}
+        elif field in ("spans", "error"):
+            value = msgspec.to_builtins(value)
+        body[field] = _finite(value)
+    return body
+
+
+def _message_dict(message: Message) -> dict[str, Any]:
+    tokens, content = message.tokens, message.content
+    body: dict[str, Any] = msgspec.to_builtins(
+        msgspec.structs.replace(message, tokens=None, content=None, reward=None)
+    )
+    if message.reward is not None:
+        body["reward"] = _finite(message.reward)
+    if isinstance(content, list):
+        body["content"], body["parts"] = flatten_parts(content)
+    elif content is not None:
+        body["content"] = content
+    if tokens is not None and any(True for _ in tokens.arrays()):
+        body["tokens"] = tokens
+    return body
+
+
+def flatten_parts(parts: list[Part]) -> tuple[str, list[dict[str, Any]]]:
+    """The text of all parts together, and the parts with `end` in the place of `text`."""
+    text, rows = "", []
+    for part in parts:
+        row = msgspec.to_builtins(part)
+        if part.text is not None:
+            del row["text"]
+            text += part.text
+            row["end"] = len(text)
+        rows.append(row)
+    return text, rows
+
+
+def join_parts(text: str, rows: list[dict[str, Any]]) -> list[Part]:
+    """The parts that `flatten_parts` took apart."""
+    parts, start = [], 0
+    for row in rows:
+        end = row.get("end")
+        piece = None if end is None else text[start:end]
+        start = start if end is None else end
+        fields = {k: v for k, v in row.items() if k != "end"}
+        parts.append(msgspec.convert({**fields, "text": piece}, Part))
+    return parts
+
+
+def _finite(value: Any) -> Any:
+    if type(value) is float and value - value != 0:
+        return non_finite(value)
+    return value
+
+
+# -- token arrays ----------------------------------------------------------------------
+
+
+def frozen(values: Any) -> Any:
+    """A cheap copy that the trainer can no longer change: a tuple, or an array's bytes."""
+    if type(values) is list:
+        return tuple(values)
+    if type(values) is tuple or isinstance(values, (array, bytes)):
+        return values if type(values) is tuple else values[:]
+    values = detached(values)
+    if hasattr(values, "__array__") and "numpy" in sys.modules:
+        return sys.modules["numpy"].array(values)  # always a copy
+    return tuple(values.tolist()) if hasattr(values, "tolist") else tuple(values)
+
+
+def _nbytes(values: Any) -> int:
+    size = getattr(values, "nbytes", None)
+    return int(size) if size is not None else 8 * len(values)
+
+
+def _arrays_json(arrays: Arrays) -> bytes:
+    if "" in arrays:
+        return array_json(arrays[""], whole=False)
+    known: list[bytes] = []
+    others: list[bytes] = []
+    for name, values in arrays.items():
+        item = orjson.dumps(name) + b":" + array_json(values, is_int(name))
+        (known if name in _COLUMNS else others).append(item)
+    if others:
+        known.append(b'"streams":{' + b",".join(others) + b"}")
+    return b"{" + b",".join(known) + b"}"
+
+
+_COLUMNS = frozenset({"ids", "ends", *KNOWN_STREAMS})
+
+
+def array_json(values: Any, whole: bool) -> bytes:
+    """One array as JSON. NaN and infinities are texts, missing values null."""
+    np = sys.modules.get("numpy")
+    if np is not None and isinstance(values, np.ndarray):
+        try:
+            flat = np.ascontiguousarray(values.reshape(-1), dtype="i4" if whole else "f4")
+            if whole or bool(np.isfinite(flat).all()):
+                return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+        except (TypeError, ValueError):
+            pass  # objects among the numbers (None): one by one
+        values = values.reshape(-1)
+    return orjson.dumps(
+        [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
+    )

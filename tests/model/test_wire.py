@@ -1,0 +1,65 @@
+"""Encoding is a snapshot: faithful, and independent of what the trainer does afterwards."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from rollscope.model import Fact, Message, Part, Rollout, Tokens, wire
+
+
+def decoded(rollout: Rollout, problems: list[str] | None = None) -> Any:
+    return json.loads(wire.rollout_line(rollout, problems=problems).encode())["rollout"]
+
+
+def test_arrays_are_copied_at_call_time() -> None:
+    ids, mask = np.arange(3), [1, 1, 0]
+    message = Message(role="assistant", content="abc", tokens=Tokens(ids, mask=mask))
+    line = wire.rollout_line(Rollout(id="r", messages=[message]))
+    ids[:] = 9
+    mask[0] = 9
+    tokens = json.loads(line.encode())["rollout"]["messages"][0]["tokens"]
+    assert tokens == {"ids": [0, 1, 2], "mask": [1, 1, 0]}
+
+
+def test_non_finite_numbers_are_kept_not_nulled() -> None:
+    got = decoded(Rollout(reward=math.nan, rewards={"a": -math.inf}, advantage=math.inf))
+    assert got == {"reward": "NaN", "rewards": {"a": "-Infinity"}, "advantage": "Infinity"}
+
+
+def test_absent_is_not_written() -> None:
+    assert decoded(Rollout(id="r")) == {"id": "r"}
+
+
+def test_parts_are_written_once() -> None:
+    parts = [
+        Part(type="reasoning", text="hm"),
+        Part(type="image", image="u"),
+        Part(type="text", text="x"),
+    ]
+    message = decoded(Rollout(messages=[Message(role="assistant", content=parts)]))["messages"][0]
+    assert message["content"] == "hmx"
+    assert message["parts"] == [
+        {"type": "reasoning", "end": 2},
+        {"type": "image", "image": "u"},
+        {"type": "text", "end": 3},
+    ]
+    assert wire.join_parts(message["content"], message["parts"]) == parts
+
+
+def test_what_cannot_be_stored_is_named() -> None:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    problems: list[str] = []
+    got = decoded(Rollout(meta={"ok": 1, "self": cycle, "odd": object()}), problems)
+    assert got["meta"]["ok"] == 1
+    assert [p.split(":")[0] for p in problems] == ["meta.self", "meta.odd"]
+
+
+def test_streams_of_facts_keep_missing_and_nan_apart() -> None:
+    fact = Fact(rollout="r", name="tokens.advantage", stream=[1.0, None, math.nan])
+    line = wire.facts_line([fact]).encode()
+    assert json.loads(line)["facts"][0]["stream"] == [1.0, None, "NaN"]
