@@ -1,0 +1,107 @@
+"""Where things lie.
+
+    <root>/<project>/<run>/{live,segments,merged,writers}/ and run.json
+
+Names of projects and runs may be anything (`step=5`, `lr[1e-5]`, `Qwen/x`, `..`). On disk
+they are percent-encoded to [A-Za-z0-9._-], so that no engine takes them for a glob, a
+partition or another directory; `run.json` holds the true ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from ..model.normalise import text
+from ..model.schema import VERSION
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_LONGEST = 200  # file systems allow 255 bytes; leave room for temporary names
+
+
+def root() -> Path:
+    """The store: `$ROLLSCOPE_DIR`, else `~/.rollscope` (workers have other working dirs)."""
+    return Path(os.environ.get("ROLLSCOPE_DIR") or "~/.rollscope").expanduser().absolute()
+
+
+def encode_name(name: str) -> str:
+    """`name` as one safe directory name. Different names never share one."""
+    data = str(text(name)).encode()
+    out = "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in data)
+    if out.startswith("."):  # also `.` and `..`
+        out = "%2E" + out[1:]
+    if len(out) > _LONGEST:
+        out = out[:_LONGEST] + "%" + hashlib.blake2b(data, digest_size=8).hexdigest()
+    return out or "%"
+
+
+def run_dir(root: Path, project: str, run: str) -> Path:
+    """The directory of a run."""
+    return root / encode_name(project) / encode_name(run)
+
+
+class RunFile(msgspec.Struct, kw_only=True):
+    """`run.json`: the true names of a run."""
+
+    project: str
+    run: str
+    version: int = VERSION
+
+
+def ensure_run(directory: Path, project: str, run: str) -> None:
+    """Make the directories of a run and its run.json. Any number of writers may do so at once."""
+    for part in ("live", "segments", "merged", "writers"):
+        (directory / part).mkdir(parents=True, exist_ok=True)
+    path = directory / "run.json"
+    if not path.exists():
+        names = RunFile(project=str(text(project)), run=str(text(run)))
+        replace_file(path, msgspec.json.encode(names) + b"\n")
+
+
+def read_run(directory: Path) -> RunFile | None:
+    """The true names of the run in `directory`; None if it is no run's directory."""
+    try:
+        return msgspec.json.decode((directory / "run.json").read_bytes(), type=RunFile)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def run_dirs(root: Path) -> list[Path]:
+    """Every run's directory, sorted."""
+    return sorted(path.parent for path in root.glob("*/*/run.json"))
+
+
+def log_name(writer: str, seq: int) -> str:
+    """The name of a log, without its ending: also the name of its segment."""
+    return f"{writer}-{seq}"
+
+
+def split_log_name(name: str) -> tuple[str, int] | None:
+    """Writer and number of a log or segment; None for a foreign file."""
+    writer, dash, seq = name.removesuffix(LOG_ENDING).rpartition("-")
+    return (writer, int(seq)) if dash and seq.isdecimal() else None
+
+
+LOG_ENDING = ".jsonl.zst"
+
+
+def log_path(directory: Path, writer: str, seq: int) -> Path:
+    return directory / "live" / (log_name(writer, seq) + LOG_ENDING)
+
+
+def writer_path(directory: Path, writer: str) -> Path:
+    return directory / "writers" / f"{writer}.json"
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a small file so that readers see the old one or the new one, never a half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

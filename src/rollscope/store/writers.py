@@ -1,0 +1,197 @@
+"""Who writes: one small file a process, `writers/<writer>.json`.
+
+It says who the writer is, what it recorded and lost, and, by a counter that moves while it
+lives, whether it still does. A writer is dead if its process is gone from this machine, or
+if its counter did not move for a minute on the observer's own clock; clocks of different
+machines are never compared. A writer that was silent for half of that begins a new log
+before it writes again, so nobody ever seals a log under a living writer's hands.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..model.identity import base32
+from ..model.schema import VERSION
+from .paths import replace_file, writer_path
+
+BEAT = 5.0
+"""Seconds between two heartbeats."""
+SILENT = 30.0
+"""A writer that did not beat for so long begins a new log."""
+DEAD = 60.0
+"""An observer that saw no beat for so long takes the writer for dead."""
+
+
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Something that went wrong, in words for a person."""
+
+    text: str
+    count: int = 1
+    first: float | None = None
+    last: float | None = None
+
+
+class Adapter(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What hands rollouts over, and through which seams of the trainer."""
+
+    name: str
+    version: str | None = None
+    """The trainer's."""
+    seams: list[str] = msgspec.field(default_factory=list)
+
+
+class Counters(msgspec.Struct, kw_only=True):
+    """What became of everything that was handed over."""
+
+    recorded: int = 0
+    """Rollouts that lie in a log."""
+    facts: int = 0
+    metrics: int = 0
+    bytes: int = 0
+    """Written to disk."""
+    raw_bytes: int = 0
+    """The same before compression."""
+    sampled_out: int = 0
+    """Rollouts left out because `Sample` said so."""
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rollouts lost, by reason."""
+    dropped_other: dict[str, int] = msgspec.field(default_factory=dict)
+    """Late facts, metrics and pieces of open rollouts lost, by reason."""
+
+
+class WriterInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`writers/<writer>.json`."""
+
+    version: int = VERSION
+    writer: str
+    project: str
+    run: str
+    launch: str
+    worker: str | None = None
+    host: str
+    pid: int
+    place: str
+    """Machine, boot and process namespace: only there does `pid` mean anything."""
+    process_start: str | None = None
+    """The kernel's start mark of the process: tells a pid that was given again."""
+    started: float
+    """When recording began, Unix seconds."""
+    last_write: float | None = None
+    """When a record was last written. A launch ends with its last writer's last write."""
+    beat: int = 0
+    """Goes up while the process lives."""
+    finished: float | None = None
+    """When the writer ended in order; None: it has not, or not yet."""
+    rollscope: str | None = None
+    python: str = msgspec.field(default_factory=platform.python_version)
+    adapters: list[Adapter] = msgspec.field(default_factory=list)
+    config: Any = None
+    sample: Any = None
+    counters: Counters = msgspec.field(default_factory=Counters)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    sinks: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+
+
+def new_writer() -> str:
+    """A name that no other process has: host, pid and a random part."""
+    host = re.sub(r"[^A-Za-z0-9.-]+", "-", platform.node() or "host").strip(".-")[:40] or "host"
+    return f"{host}-{os.getpid()}-{base32(int.from_bytes(os.urandom(5), 'big'), 8)}"
+
+
+def place() -> str:
+    """Where a pid of this process means the same process."""
+    parts = [platform.node()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    except OSError:
+        pass  # no Linux: host and pid must do
+    return " ".join(parts)
+
+
+def process_start(pid: int) -> str | None:
+    """The kernel's start mark of a process; None if it is gone or cannot be asked."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def write_info(directory: Path, info: WriterInfo) -> None:
+    """Write the writer's file. On a full disk the old one is overwritten where it lies.
+
+    It is padded for that: a few more counters must find room in the blocks it has.
+    """
+    path = writer_path(directory, info.writer)
+    data = msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n"
+    data = data.ljust(-(-(len(data) + 512) // 4096) * 4096)
+    try:
+        replace_file(path, data)
+    except OSError:
+        with path.open("r+b") as file:
+            file.write(data)
+            file.truncate()
+
+
+def read_info(path: Path) -> WriterInfo | None:
+    """A writer's file; None if it is missing or no such file."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=WriterInfo)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def read_infos(directory: Path) -> dict[str, WriterInfo]:
+    """Every writer of a run, by name."""
+    infos = (read_info(path) for path in sorted((directory / "writers").glob("*.json")))
+    return {info.writer: info for info in infos if info is not None}
+
+
+def is_gone(info: WriterInfo) -> bool:
+    """Is its process certainly gone? Only ever true for processes of this machine."""
+    if info.place != place():
+        return False
+    try:
+        os.kill(info.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # somebody else's process: it is there
+    if info.process_start is None:
+        return False
+    start = process_start(info.pid)
+    return start is not None and start != info.process_start
+
+
+class Watch:
+    """Tells dead writers from living ones. Keep one and ask it now and then."""
+
+    def __init__(self, dead_after: float = DEAD) -> None:
+        self._dead_after = dead_after
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def is_dead(self, info: WriterInfo) -> bool:
+        """Has it finished, is its process gone, or did its heartbeat stop while we watched?"""
+        if info.finished is not None or is_gone(info):
+            return True
+        now = steady()
+        beat, since = self._seen.get(info.writer, (None, now))
+        if beat != info.beat:
+            self._seen[info.writer] = (info.beat, now)
+            return False
+        return now - since >= self._dead_after
+
+
+def steady() -> float:
+    """Seconds that also pass while the machine sleeps and never jump with the wall clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)

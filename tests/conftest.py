@@ -1,0 +1,24 @@
+"""Every test has a store of its own and knows nothing of the caller's settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`ROLLSCOPE_DIR` in a temporary directory; no other Rollscope variable is set.
+
+    Sealing by helper processes is off: they would outlive the test. Tests of it turn it on.
+    """
+    for name in list(os.environ):
+        if name == "ROLLSCOPE" or name.startswith("ROLLSCOPE_"):
+            monkeypatch.delenv(name)
+    store = tmp_path / "store"
+    monkeypatch.setenv("ROLLSCOPE_DIR", str(store))
+    monkeypatch.setenv("ROLLSCOPE_SEAL", "off")
+    monkeypatch.setenv("ROLLSCOPE_MIN_FREE", "0")
+    return store
