@@ -1,0 +1,119 @@
+"""The three workloads that every measurement uses, the same for Rollscope and its peers.
+
+A: one turn, about 300 + 800 tokens of Zipf text, 64 tasks × 8 rollouts a step.
+B: 12 turns with tool calls and nested spans, about 6,000 tokens, 16 tasks × 8 a step.
+T: A with token ids, logprobs, mask and advantages as NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from rollscope.model import Message, Rollout, Span, Tokens, ToolCall, normalise
+
+VOCABULARY = 20_000
+STREAM = 4_000_000
+"""Words of the seeded text that rollouts are cut out of: two cuts hardly ever overlap."""
+
+
+class Texts:
+    """Cuts of seeded Zipf text."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = np.random.default_rng(seed)
+        lengths = self.random.integers(2, 8, VOCABULARY)
+        letters = self.random.choice(list("etaoinshrdlu"), int(lengths.sum()))
+        spelled, ends = "".join(letters), np.cumsum(lengths)
+        words = [spelled[e - n : e] for e, n in zip(ends, lengths, strict=True)]
+        weights = 1.0 / np.arange(1, VOCABULARY + 1)  # Zipf's law
+        ranks = self.random.choice(VOCABULARY, STREAM, p=weights / weights.sum())
+        self.ids = ranks.astype(np.int32)
+        self.words = [words[i] for i in ranks]
+
+    def cut(self, words: int) -> tuple[str, np.ndarray]:
+        at = int(self.random.integers(0, STREAM - words))
+        return " ".join(self.words[at : at + words]), self.ids[at : at + words]
+
+
+def steps(kind: str, count: int, seed: int = 0, first: int = 0) -> Iterator[list[Rollout]]:
+    """`count` training steps of workload A, B or T."""
+    texts = Texts(seed)
+    tasks = 16 if kind == "B" else 64
+    make = _agent if kind == "B" else _single
+    for step in range(first, first + count):
+        batch = []
+        for task in range(tasks):
+            prompt = texts.cut(300)
+            for index in range(8):
+                rollout = make(texts, prompt, tokens=kind == "T")
+                rollout.step, rollout.task, rollout.index = step, f"q-{task}", index
+                rollout.group, rollout.split = f"{step}/q-{task}", "train"
+                rollout.key = f"{step}/{task}/{index}"
+                batch.append(rollout)
+        yield batch
+
+
+def raw_bytes(rollout: Rollout) -> int:
+    """Size as plain JSON: what all bytes on disk are compared with."""
+    clean = normalise(rollout)
+    body = msgspec.to_builtins(clean, enc_hook=lambda tokens: dict(tokens.arrays()))
+    return len(msgspec.json.encode(body))
+
+
+def _single(texts: Texts, prompt: tuple[str, np.ndarray], *, tokens: bool) -> Rollout:
+    answer, ids = texts.cut(int(texts.random.integers(700, 900)))
+    good = bool(texts.random.random() < 0.5)
+    user = Message(role="user", content=prompt[0])
+    reply = Message(role="assistant", content=answer, sampled=True, stop_reason="stop")
+    if tokens:
+        n = len(ids)
+        user.tokens = Tokens(prompt[1], mask=np.zeros(len(prompt[1]), np.int32))
+        reply.tokens = Tokens(
+            ids,
+            logprob=-texts.random.exponential(0.6, n).astype(np.float32),
+            mask=np.ones(n, np.int32),
+            advantage=np.full(n, 1.0 if good else -1.0, np.float32),
+        )
+    return Rollout(
+        messages=[user, reply],
+        reward=float(good),
+        rewards={"correct": float(good), "format": 1.0},
+        advantage=1.0 if good else -1.0,
+        stop_reason="stop",
+        fate="trained",
+    )
+
+
+def _agent(texts: Texts, prompt: tuple[str, np.ndarray], *, tokens: bool) -> Rollout:
+    messages = [Message(role="user", content=prompt[0])]
+    spans = [Span(name="run", id="0", start=0.0, end=12.0)]
+    for turn in range(12):
+        thought, _ = texts.cut(180)
+        query, _ = texts.cut(12)
+        result, _ = texts.cut(270)
+        call = ToolCall(id=f"c{turn}", name="search", arguments={"query": query, "k": 5})
+        messages.append(Message(role="assistant", content=thought, tool_calls=[call], sampled=True))
+        messages.append(
+            Message(role="tool", name="search", content=result, tool_call_id=f"c{turn}")
+        )
+        at = float(turn)
+        spans += [
+            Span(name="generate", id=f"g{turn}", parent="0", start=at, end=at + 0.7),
+            Span(
+                name="search",
+                id=f"s{turn}",
+                parent="0",
+                inputs={"query": query, "k": 5},
+                start=at + 0.7,
+                end=at + 1.0,
+            ),
+        ]
+    return Rollout(
+        messages=messages,
+        spans=spans,
+        reward=float(texts.random.random() < 0.3),
+        stop_reason="stop",
+    )
