@@ -11,7 +11,7 @@ help:
 	@echo "make test      set up, lint, run every test"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     measure speed and size beside Trackio, MLflow and Weave"
-	@echo "make trainers  run the adapters against the real trainers"
+	@echo "make trainers  run the adapters against the real trainers (T=verl: against one)"
 
 setup: $(READY)
 
@@ -28,6 +28,9 @@ lint: setup
 
 test: lint
 	$(PY) -m pytest -n 2 --dist loadfile
+
+trainers: setup
+	$(PY) tests/trainers/run.py $(T)
 
 clean:
 	rm -rf $(VENV) .venv-* out dist build

@@ -1,0 +1,66 @@
+"""Arrays of a trainer on the host, with one transfer per tensor per batch.
+
+Slicing a GPU tensor row by row costs one synchronisation a row. Adapters therefore call
+`on_host` once for a whole batch and slice what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..model.tokens import detached
+
+
+def on_host(values: Any) -> Any:
+    """A tensor as a NumPy array on the host (or nested lists without NumPy); else as it is.
+
+    The result may share memory with a tensor that was on the host already: it is to be read
+    now, and never changed.
+    """
+    if values is None or not hasattr(values, "detach"):
+        return values
+    values = detached(values)
+    if getattr(values, "is_sparse", False) or getattr(values, "is_nested", False):
+        return values.tolist() if not getattr(values, "is_nested", False) else list(values)
+    try:
+        return values.numpy()
+    except (TypeError, RuntimeError):  # bfloat16 and friends, or torch without NumPy
+        values = values.float() if values.is_floating_point() else values
+    try:
+        return values.numpy()
+    except (TypeError, RuntimeError):
+        return values.tolist()
+
+
+def batch_on_host(batch: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The named entries of a batch that are there, each transferred once."""
+    return {name: on_host(batch[name]) for name in names if name in batch}
+
+
+def number(value: Any) -> float | None:
+    """A scalar of any framework as a float; None if it is not one number."""
+    if value is None or isinstance(value, (str, bytes)):
+        return None
+    try:
+        return float(detached(value))
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def same_length(name: str, values: Any, n: int, problems: list[str]) -> Any:
+    """`values` if there is one for each of `n` rows; else None, and the reason in `problems`.
+
+    Parallel lists of a trainer do differ in length. Such a field is missing, never shifted.
+    """
+    if values is None:
+        return None
+    try:
+        found = len(values)
+    except TypeError:
+        problems.append(f"{name}: expected {n} values, found a {type(values).__name__}")
+        return None
+    if found != n:
+        problems.append(f"{name}: expected {n} values, found {found}; left out")
+        return None
+    return values

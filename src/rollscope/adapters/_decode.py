@@ -1,0 +1,128 @@
+"""Token ids to text, with the end of every token in it.
+
+A token is a piece of bytes, not of text: one character may be spread over several tokens
+(emoji, Chinese in small vocabularies). Tokens that share a character all end after it.
+
+Byte-level tokenizers (GPT-2's scheme: Qwen, Llama 3, DeepSeek, ...) are decoded piece by
+piece from a table; the result is compared with the tokenizer's own. Everything else that
+has a `decode` is asked for growing windows of ids. If the pieces do not add up to the
+tokenizer's own text, the ends are not known: they are left out, never guessed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Decoded(NamedTuple):
+    """The text of a row of ids, and the end of each token in it (None: not known)."""
+
+    text: str
+    ends: list[int] | None
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
+    """The whole text of `ids`, special tokens included, as the tokenizer itself gives it."""
+    if not len(ids):
+        return Decoded("", [])
+    text = _text(tokenizer, ids)
+    pieces = _byte_pieces(tokenizer, ids)
+    if pieces is not None:
+        joined, ends = join_pieces(pieces)
+        if joined == text:
+            return Decoded(text, ends)
+    return Decoded(text, _window_ends(tokenizer, ids, text))
+
+
+def join_pieces(pieces: Sequence[bytes]) -> tuple[str, list[int]]:
+    """The text that byte pieces make together, and the end of each piece in characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    parts: list[str] = []
+    ends: list[int] = []
+    length = 0
+    for piece in pieces:
+        part = decoder.decode(piece)
+        parts.append(part)
+        length += len(part)
+        # A character that was begun and not completed counts as this token's.
+        ends.append(length + bool(decoder.getstate()[0]))
+    parts.append(decoder.decode(b"", True))
+    return "".join(parts), ends
+
+
+def _text(tokenizer: Any, ids: Sequence[int]) -> str:
+    try:
+        return str(
+            tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
+    except TypeError:  # not Hugging Face's signature
+        return str(tokenizer.decode(ids))
+
+
+# -- byte-level tokenizers -------------------------------------------------------------
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's: printable bytes stand for themselves, the others for 256 and up."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [b for b in range(256) if b not in shown]
+    table = {chr(b): b for b in shown}
+    return table | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
+_tables: weakref.WeakKeyDictionary[Any, dict[int, bytes]] = weakref.WeakKeyDictionary()
+
+
+def _byte_pieces(tokenizer: Any, ids: Sequence[int]) -> list[bytes] | None:
+    """The bytes of each token, or None if this tokenizer does not work in bytes."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or type(getattr(backend, "decoder", None)).__name__ != "ByteLevel":
+        return None
+    try:
+        table = _tables.setdefault(tokenizer, {})
+    except TypeError:  # cannot be referenced weakly
+        table = {}
+    for new in set(ids) - table.keys():
+        token = tokenizer.convert_ids_to_tokens(int(new))
+        table[new] = b"" if token is None else _token_bytes(token)
+    return [table[i] for i in ids]
+
+
+def _token_bytes(token: str) -> bytes:
+    try:
+        return bytes(_BYTES[c] for c in token)
+    except KeyError:  # an added token: its text is meant literally
+        return token.encode("utf-8", "replace")
+
+
+# -- anything with a decode() ----------------------------------------------------------
+
+
+def _window_ends(tokenizer: Any, ids: Sequence[int], text: str) -> list[int] | None:
+    """Ends by decoding a window that begins one complete piece before the newest token.
+
+    Decoding a token alone would lose the space that many tokenizers put before a word.
+    """
+    ends: list[int] = []
+    begin = done = 0  # where the window begins; how many tokens are settled
+    before = built = ""  # text of ids[begin:done] in this window; text of ids[:done]
+    for i in range(len(ids)):
+        window = _text(tokenizer, ids[begin : i + 1])
+        new = window[len(before) :]
+        # U+FFFD at the end is half a character, unless it really stands in the text.
+        half = new.endswith("\ufffd") and not text.startswith(new, len(built))
+        if half or not window.startswith(before):
+            continue
+        built += new
+        ends += [len(built)] * (i + 1 - len(ends))
+        if new:
+            begin = done
+        done = i + 1
+        before = _text(tokenizer, ids[begin:done])
+    if not text.startswith(built) or (done == len(ids) and built != text):
+        return None
+    return ends + [len(text)] * (len(ids) - done)

@@ -1,0 +1,341 @@
+"""A flat row of token ids to messages.
+
+Trainers without structured messages hand over one row: prompt and response ids, and a mask
+that says which of them the policy wrote. `split` cuts it
+
+1. where the mask changes: what the policy wrote in one go is one `assistant` message;
+2. inside the rest, at the headers of the chat template (`<|im_start|>user`), which count
+   only where they are special tokens, not text that somebody typed;
+3. where neither tells: one message with role `unknown`, never a guess.
+
+Every token of the row lands in exactly one message, in order. `content` is the text without
+the template's own marks; those are kept as `meta["before"]` and `meta["after"]`, and their
+tokens have no width in `ends`. So before + content + after is the text of the tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..model import Message, Part, Tokens, ToolCall
+from ._arrays import same_length
+from ._decode import Decoded, decode
+
+_HEADER = re.compile(
+    r"<\|im_start\|> ?(?P<chatml>\w+)\n"  # Qwen and many more; SentencePiece adds a space
+    r"|<\|start_header_id\|>(?P<llama>\w+)<\|end_header_id\|>\n\n"
+    r"|<\|im_(?P<kimi>user|assistant|system)\|>\w+<\|im_middle\|>"
+    r"|<start_of_turn> ?(?P<gemma>\w+)\n"
+    r"|<\|turn>(?P<gemma4>\w+)\n"
+    r"|<\|start\|>(?P<harmony>[\w.]+)(?:[^<]|<\|(?:channel|constrain)\|>)*<\|message\|>"
+    r"|<\|(?P<glm>system|user|assistant|observation)\|>\n?"
+    r"|<｜(?P<deepseek>User|Assistant)｜>"
+)
+_END = (
+    r"<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<end_of_turn>|<turn\|>|<\|end\|>|<\|return\|>"
+    r"|<\|call\|>|<｜end▁of▁sentence｜>|<\|endoftext\|>|<\|end_of_text\|>"
+)
+_CLOSING = re.compile(_END)
+_FOOTER = re.compile(rf"(?:(?:{_END})\s*)+")
+_MARK = re.compile(r"<[^<>]*>")
+_TOOL_RESULT = re.compile(r"\s*<tool_response>.*</tool_response>\s*\Z", re.DOTALL)
+_ROLES = {
+    "model": "assistant",
+    "observation": "tool",
+    "ipython": "tool",
+    "developer": "system",
+    "User": "user",
+    "Assistant": "assistant",
+}
+
+
+class _Piece(NamedTuple):
+    """Tokens `begin` to `end` (not included); its content begins at character `text`."""
+
+    begin: int
+    end: int
+    text: int
+    role: str
+    sampled: bool | None
+
+
+def split(
+    ids: Sequence[int],
+    *,
+    tokenizer: Any = None,
+    sampled: Sequence[Any] | None = None,
+    streams: Mapping[str, Sequence[Any] | None] | None = None,
+    chat: Sequence[Mapping[str, Any]] | None = None,
+    turns: Sequence[Any] | None = None,
+    problems: list[str] | None = None,
+) -> list[Message]:
+    """The messages of one row.
+
+    `sampled` has one entry per token: did the policy write it? None: the trainer does not
+    say. `turns` (a number per token) cuts further. `streams` are aligned to `ids` (see
+    `after_prompt`); one of another length is left out and told in `problems`. `chat` are the
+    structured messages that the row begins with, if the trainer has them: they name tool
+    calls, tools and images that text cannot.
+    """
+    problems = problems if problems is not None else []
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    n = len(ids)
+    sampled = same_length("mask", sampled, n, problems)
+    turns = same_length("turns", turns, n, problems)
+    fitting = {
+        name: fit
+        for name, values in (streams or {}).items()
+        if (fit := same_length(name, values, n, problems)) is not None
+    }
+    row = _Row(ids, tokenizer)
+    pieces: list[_Piece] = []
+    for begin, end, wrote in _spans(n, sampled, turns):
+        if wrote:
+            pieces.append(_continued(pieces, row, begin, end))
+        else:
+            _add_given(pieces, row, begin, end, wrote, chat if begin == 0 else None)
+    messages = [_message(row, piece, fitting) for piece in pieces]
+    return _named(messages, chat)
+
+
+def after_prompt(prompt: int, values: Sequence[Any] | None) -> list[Any] | None:
+    """A stream of the response, put behind `prompt` tokens for which it is not known."""
+    return None if values is None else [None] * prompt + list(values)
+
+
+class _Row:
+    """The ids of a row with their text, by token."""
+
+    def __init__(self, ids: list[int], tokenizer: Any) -> None:
+        self.ids = ids
+        known = decode(tokenizer, ids) if tokenizer is not None else Decoded("", None)
+        self.text, self.ends = known
+        self.tokenizer = tokenizer
+        self.known = tokenizer is not None
+        self._starts = {0: 0}
+        for i, end in enumerate(self.ends or ()):
+            self._starts.setdefault(end, i + 1)
+
+    def start(self, token: int) -> int:
+        """Where the text of this token begins."""
+        return self.ends[token - 1] if self.ends and token else 0
+
+    def span(self, begin: int, end: int) -> str:
+        if self.ends is None:
+            return self.text if end - begin == len(self.ids) else ""
+        return self.text[self.start(begin) : self.start(end)]
+
+    def mark_at(self, char: int, mark: str) -> int | None:
+        """The token that is exactly this mark at this place: a special token, not typed text."""
+        token = self._starts.get(char)
+        if token is None or self.ends is None:
+            return None
+        while token < len(self.ids) and self.ends[token] == char:  # tokens without width
+            token += 1
+        whole = token < len(self.ids) and self.ends[token] == char + len(mark)
+        return token if whole else None
+
+    def headers(self, begin: int, end: int) -> list[tuple[int, int, str]]:
+        """Template headers in a span: (token, first character after it, role)."""
+        if self.ends is None:
+            return []
+        found = []
+        for match in _HEADER.finditer(self.text, self.start(begin), self.start(end)):
+            mark = _MARK.match(match.group())
+            token = self.mark_at(match.start(), mark.group()) if mark else None
+            if token is not None and match.lastgroup is not None:
+                role = match.group(match.lastgroup)
+                found.append((token, match.end(), _ROLES.get(role, role)))
+        return found
+
+    def footer(self, begin: int, end: int) -> int:
+        """Where the content of a span ends and the template's closing marks begin."""
+        stop = self.start(end)
+        for match in _CLOSING.finditer(self.text, begin, stop):
+            special = self.mark_at(match.start(), match.group()) is not None
+            if special and _FOOTER.fullmatch(self.text, match.start(), stop):
+                return match.start()
+        return stop
+
+    def only_marks(self, begin: int, end: int) -> bool:
+        """Nothing but white space and special tokens: it belongs to a neighbour."""
+        special = set(getattr(self.tokenizer, "all_special_ids", ()))
+        return self.ends is not None and all(
+            self.ids[i] in special or not self.span(i, i + 1).strip() for i in range(begin, end)
+        )
+
+
+def _spans(
+    n: int, sampled: Sequence[Any] | None, turns: Sequence[Any] | None
+) -> list[tuple[int, int, bool | None]]:
+    """Runs of tokens with the same (sampled, turn)."""
+    keys = [
+        (None if sampled is None else bool(sampled[i]), None if turns is None else int(turns[i]))
+        for i in range(n)
+    ]
+    spans: list[tuple[int, int, bool | None]] = []
+    begin = 0
+    for i in range(1, n + 1):
+        if i == n or keys[i] != keys[begin]:
+            spans.append((begin, i, keys[begin][0]))
+            begin = i
+    return spans
+
+
+def _continued(pieces: list[_Piece], row: _Row, begin: int, end: int) -> _Piece:
+    """What the policy wrote, joined to the header (and `<think>`) that the template put before."""
+    if pieces and pieces[-1].role == "assistant" and not pieces[-1].sampled:
+        opened = pieces[-1]
+        if row.footer(opened.text, begin) == row.start(begin):
+            pieces.pop()
+            return _Piece(opened.begin, end, opened.text, "assistant", True)
+    return _Piece(begin, end, row.start(begin), "assistant", True)
+
+
+def _add_given(
+    pieces: list[_Piece],
+    row: _Row,
+    begin: int,
+    end: int,
+    wrote: bool | None,
+    chat: Sequence[Mapping[str, Any]] | None,
+) -> None:
+    """Add what the policy did not write (or nobody knows): cut at the template's headers."""
+    headers = row.headers(begin, end)
+    first = headers[0][0] if headers else end
+    if first > begin and row.only_marks(begin, first):
+        if pieces:  # the closing marks of the message before
+            pieces[-1] = pieces[-1]._replace(end=first)
+            begin = first
+        elif headers:  # a beginning-of-text token
+            headers[0] = (begin, *headers[0][1:])
+            first = begin
+    if not headers and begin < end:
+        pieces += _by_content(row, begin, end, chat or ()) or [
+            _Piece(begin, end, row.start(begin), "unknown", wrote)
+        ]
+        return
+    if first > begin:
+        pieces.append(_Piece(begin, first, row.start(begin), "unknown", wrote))
+    stops = [token for token, _, _ in headers[1:]] + [end]
+    for (token, text, role), stop in zip(headers, stops, strict=True):
+        if role == "user" and _TOOL_RESULT.match(row.text[text : row.footer(text, stop)]):
+            role = "tool"  # Qwen's template gives tool results the user's header
+        pieces.append(_Piece(token, stop, text, role, wrote))
+
+
+def _by_content(row: _Row, begin: int, end: int, chat: Sequence[Mapping[str, Any]]) -> list[_Piece]:
+    """Cut where the structured messages' own texts stand in the prompt, in order; else nothing.
+
+    For templates without headers that we know.
+    """
+    if row.ends is None:
+        return []
+    at, stop = row.start(begin), row.start(end)
+    pieces: list[_Piece] = []
+    for message in chat:
+        text = _chat_text(message).strip()
+        place = row.text.find(text, at, stop) if text else -1
+        if place < 0:
+            return []
+        at = place + len(text)
+        token = begin
+        while token < end and row.start(token + 1) < at:
+            token += 1
+        pieces.append(_Piece(begin, token + 1, place, str(message.get("role")), False))
+        begin = token + 1
+    return [*pieces[:-1], pieces[-1]._replace(end=end)] if pieces else []
+
+
+def _message(row: _Row, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> Message:
+    begin, end = piece.begin, piece.end
+    cut = {name: list(values[begin:end]) for name, values in streams.items()}
+    cut = {name: values for name, values in cut.items() if any(v is not None for v in values)}
+    message = Message(role=piece.role, sampled=piece.sampled)
+    ends = None
+    if row.ends is not None:
+        stop = max(piece.text, row.footer(piece.text, end))
+        before, after = row.text[row.start(begin) : piece.text], row.text[stop : row.start(end)]
+        message.content = row.text[piece.text : stop]
+        message.meta = {k: v for k, v in (("before", before), ("after", after)) if v}
+        width = stop - piece.text
+        ends = [min(max(e - piece.text, 0), width) for e in row.ends[begin:end]]
+    elif row.known:
+        message.content = decode(row.tokenizer, row.ids[begin:end]).text
+    message.tokens = Tokens(row.ids[begin:end], ends, cut)
+    return message
+
+
+# -- structured messages ---------------------------------------------------------------
+
+
+def chat_message(message: Mapping[str, Any]) -> Message:
+    """A message in the usual form (`role`, `content`, `tool_calls`, ...) as a `Message`."""
+    content = message.get("content")
+    if content is not None and not isinstance(content, str):
+        content = [_part(part) for part in content]
+    return Message(
+        role=str(message.get("role") or "unknown"),
+        content=content,
+        name=message.get("name"),
+        tool_calls=[_tool_call(call) for call in message.get("tool_calls") or ()],
+        tool_call_id=message.get("tool_call_id"),
+    )
+
+
+def _tool_call(call: Any) -> ToolCall:
+    call = call if isinstance(call, Mapping) else msgspec.to_builtins(call)
+    function = call.get("function") or call
+    return ToolCall(
+        id=call.get("id"), name=function.get("name"), arguments=function.get("arguments")
+    )
+
+
+def _part(part: Any) -> Part:
+    if isinstance(part, str):
+        return Part(type="text", text=part)
+    kind = str(part.get("type") or "other")
+    if kind == "text":
+        return Part(type="text", text=part.get("text"))
+    if kind in ("image", "image_url"):
+        image = part.get("image_url") or part.get("image") or part.get("url")
+        image = image.get("url") if isinstance(image, Mapping) else image
+        return Part(type="image", image=image if isinstance(image, str) else None)
+    return Part(type=kind, data={k: v for k, v in part.items() if k != "type"})
+
+
+def _chat_text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(p if isinstance(p, str) else str(p.get("text") or "") for p in content)
+
+
+def _named(messages: list[Message], chat: Sequence[Mapping[str, Any]] | None) -> list[Message]:
+    """Names, tool calls and images of the structured prompt, where it is the same conversation.
+
+    Templates add messages at the front (tools, a default system prompt), so the prompt's last
+    ones are compared. If a role differs nothing is taken over: the tokens are what was seen.
+    """
+    prompt = [m for m in messages[: _first_sampled(messages)] if m.content or m.role != "assistant"]
+    if not chat or len(chat) > len(prompt):
+        return messages
+    for message, given in zip(prompt[-len(chat) :], chat, strict=True):
+        if message.role != str(given.get("role")):
+            return messages
+    for message, given in zip(prompt[-len(chat) :], chat, strict=True):
+        known = chat_message(given)
+        message.name, message.tool_call_id = known.name, known.tool_call_id
+        message.tool_calls = known.tool_calls
+        images = [p for p in known.content or () if isinstance(p, Part) and p.type != "text"]
+        if images and isinstance(message.content, str):
+            message.content = [Part(type="text", text=message.content), *images]
+    return messages
+
+
+def _first_sampled(messages: list[Message]) -> int:
+    return next((i for i, m in enumerate(messages) if m.sampled), len(messages))

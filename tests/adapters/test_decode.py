@@ -1,0 +1,60 @@
+"""Token ends are exact to the byte, or they are absent."""
+
+from bytetok import ByteTokenizer
+
+from rollscope.adapters._decode import decode, join_pieces
+
+TOK = ByteTokenizer()
+
+
+def test_ends_of_plain_text_are_one_character_each() -> None:
+    assert decode(TOK, TOK.encode("abc")) == ("abc", [1, 2, 3])
+
+
+def test_tokens_that_share_a_character_have_the_same_end() -> None:
+    text, ends = decode(TOK, TOK.encode("a🙂é!"))
+    assert text == "a🙂é!"
+    assert ends == [1, 2, 2, 2, 2, 3, 3, 4]
+
+
+def test_a_special_token_is_as_wide_as_its_text() -> None:
+    text, ends = decode(TOK, TOK.encode("<|im_end|>x"))
+    assert (text, ends) == ("<|im_end|>x", [10, 11])
+
+
+def test_a_row_cut_inside_a_character_still_adds_up() -> None:
+    ids = TOK.encode("a🙂")[:-1]
+    text, ends = decode(TOK, ids)
+    assert text == "a\ufffd"
+    assert ends == [1, 2, 2, 2]
+
+
+def test_bytes_that_are_no_text_are_replaced_like_the_tokenizer_does() -> None:
+    ids = [0x61, 0xFF, 0xFE, 0x62, 0xE4, 0x62]
+    text, ends = decode(TOK, ids)
+    assert text == TOK.decode(ids) == "a\ufffd\ufffdb\ufffdb"
+    assert ends == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_replacement_character_that_was_written_is_kept() -> None:
+    assert decode(TOK, TOK.encode("\ufffd\ufffdx"))[0] == "\ufffd\ufffdx"
+    assert decode(TOK, TOK.encode("\ufffd\ufffdx"))[1] == [1, 1, 1, 2, 2, 2, 3]
+
+
+def test_an_empty_row_has_an_empty_text() -> None:
+    assert decode(TOK, []) == ("", [])
+
+
+def test_pieces_that_do_not_add_up_leave_the_ends_unknown() -> None:
+    class Shouting:
+        """Decodes a row differently from its parts."""
+
+        def decode(self, ids: list[int]) -> str:
+            text = bytes(ids).decode()
+            return text.upper() if len(ids) > 2 else text
+
+    assert decode(Shouting(), list(b"abcd")) == ("ABCD", None)
+
+
+def test_byte_pieces_join_to_text_with_ends() -> None:
+    assert join_pieces([b"a\xe4", b"\xb8", b"\xad", b"b"]) == ("a中b", [2, 2, 2, 3])
