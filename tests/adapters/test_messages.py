@@ -2,8 +2,9 @@
 
 from bytetok import ByteTokenizer
 
-from rollscope.adapters._messages import after_prompt, chat_message, split
+from rollscope.adapters._messages import after_prompt, split
 from rollscope.model import Message, Part, ToolCall
+from rollscope.model.chat import from_chat
 
 TOK = ByteTokenizer()
 PROMPT = (
@@ -160,5 +161,5 @@ def test_turn_numbers_cut_further() -> None:
 
 def test_a_structured_message_keeps_its_tool_calls() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
-    message = chat_message({"role": "assistant", "content": None, "tool_calls": [call]})
+    message = from_chat({"role": "assistant", "content": None, "tool_calls": [call]})
     assert message.tool_calls == [ToolCall(id="c1", name="add", arguments="{}")]

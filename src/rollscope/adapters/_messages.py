@@ -19,9 +19,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from ..model import Message, Part, Tokens, ToolCall
+from ..model import Message, Part, Tokens
+from ..model.chat import from_chat
 from ._arrays import same_length
 from ._decode import Decoded, decode
 
@@ -273,41 +272,6 @@ def _message(row: _Row, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> 
 # -- structured messages ---------------------------------------------------------------
 
 
-def chat_message(message: Mapping[str, Any]) -> Message:
-    """A message in the usual form (`role`, `content`, `tool_calls`, ...) as a `Message`."""
-    content = message.get("content")
-    if content is not None and not isinstance(content, str):
-        content = [_part(part) for part in content]
-    return Message(
-        role=str(message.get("role") or "unknown"),
-        content=content,
-        name=message.get("name"),
-        tool_calls=[_tool_call(call) for call in message.get("tool_calls") or ()],
-        tool_call_id=message.get("tool_call_id"),
-    )
-
-
-def _tool_call(call: Any) -> ToolCall:
-    call = call if isinstance(call, Mapping) else msgspec.to_builtins(call)
-    function = call.get("function") or call
-    return ToolCall(
-        id=call.get("id"), name=function.get("name"), arguments=function.get("arguments")
-    )
-
-
-def _part(part: Any) -> Part:
-    if isinstance(part, str):
-        return Part(type="text", text=part)
-    kind = str(part.get("type") or "other")
-    if kind == "text":
-        return Part(type="text", text=part.get("text"))
-    if kind in ("image", "image_url"):
-        image = part.get("image_url") or part.get("image") or part.get("url")
-        image = image.get("url") if isinstance(image, Mapping) else image
-        return Part(type="image", image=image if isinstance(image, str) else None)
-    return Part(type=kind, data={k: v for k, v in part.items() if k != "type"})
-
-
 def _chat_text(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if content is None or isinstance(content, str):
@@ -328,7 +292,7 @@ def _named(messages: list[Message], chat: Sequence[Mapping[str, Any]] | None) ->
         if message.role != str(given.get("role")):
             return messages
     for message, given in zip(prompt[-len(chat) :], chat, strict=True):
-        known = chat_message(given)
+        known = from_chat(given)
         message.name, message.tool_call_id = known.name, known.tool_call_id
         message.tool_calls = known.tool_calls
         images = [p for p in known.content or () if isinstance(p, Part) and p.type != "text"]
