@@ -1,1 +1,55 @@
-"""Rollscope: record, keep, find, read and compare every rollout of RL training."""
+"""Rollscope: record, keep, find, read and compare every rollout of RL training.
+
+Recording, in a training program:
+
+    import rollscope
+
+    run = rollscope.init(project="math", run="qwen3-4b-grpo")
+    run.log(rollouts, step=12)
+
+Reading, anywhere and at any time:
+
+    store = rollscope.open()
+    for row in store.rollouts("reward:<0.2", order="-advantage", limit=50): ...
+"""
+
+from typing import Any
+
+from .capture import (
+    LiveRollout,
+    Run,
+    Sample,
+    bind,
+    init,
+    op,
+    rollout_trace_attr,
+    rollout_trace_op,
+)
+from .model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
+
+__all__ = [
+    "Error",
+    "LiveRollout",
+    "Message",
+    "Part",
+    "Rollout",
+    "Run",
+    "Sample",
+    "Span",
+    "Tokens",
+    "ToolCall",
+    "bind",
+    "init",
+    "op",
+    "rollout_trace_attr",
+    "rollout_trace_op",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The reading side brings an engine of 70 MB: only for those who read.
+    if name in ("open", "Store"):
+        from . import query
+
+        return getattr(query, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -54,7 +54,9 @@ class Counters(msgspec.Struct, kw_only=True):
     recorded: int = 0
     """Rollouts that lie in a log."""
     facts: int = 0
+    """Calls of `annotate` that lie in a log."""
     metrics: int = 0
+    """Calls of `metrics` that lie in a log."""
     bytes: int = 0
     """Written to disk."""
     raw_bytes: int = 0
@@ -67,7 +69,7 @@ class Counters(msgspec.Struct, kw_only=True):
     """Late facts, metrics and pieces of open rollouts lost, by reason."""
 
 
-class WriterInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+class WriterInfo(msgspec.Struct, kw_only=True):
     """`writers/<writer>.json`."""
 
     version: int = VERSION

@@ -1,0 +1,236 @@
+"""The way from the trainer's threads to the log.
+
+Callers append to a queue that is bounded by bytes; one background thread puts arrays into
+text, compresses and writes. The thread takes no lock that a caller waits for, and gives the
+interpreter back every half millisecond, so that a training loop in pure Python hardly
+notices it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+
+from ..store.log import FRAME_RAW, CannotWrite, Entry, LogWriter
+from ..store.writers import BEAT, Counters, steady
+from .problems import problems, report
+
+GATHER = 0.02
+"""Seconds between the first record and its frame. With the work it stays well below the 50 ms
+that are promised, also while the main thread computes and hands the interpreter over only
+every 5 ms."""
+
+HOLD = 0.0005
+"""Seconds of work between two moments at which other threads may run."""
+
+RETRY = 1.0
+"""Seconds after which a log that could not be written is tried again."""
+
+CLOSE_WAIT = 20.0
+"""Seconds that the end of the program may wait for a slow disk."""
+
+
+class Background:
+    """A bounded queue and the thread that empties it into a `LogWriter`."""
+
+    def __init__(
+        self,
+        log: LogWriter,
+        limit: int,
+        beat: float = BEAT,
+    ) -> None:
+        self.log = log
+        self._limit = limit
+        self._beat_every = beat
+        self._queue: deque[Entry] = deque()
+        self._held: list[Entry] = []
+        """Taken out of the queue by the thread and not written yet."""
+        self._put_lock = threading.RLock()  # among callers; the thread never takes it
+        self._put_bytes = 0
+        self._done_bytes = 0
+        self._wake = threading.Lock()  # held while there is no reason to wake up
+        self._wake.acquire()
+        self._sleeping = False
+        self._closing = False
+        self._closed = False
+        self._blocked: CannotWrite | None = None
+        self._dropped: dict[tuple[str, str], int] = {}
+        self._next_beat = 0.0
+        self._thread: threading.Thread | None = None
+
+    # -- the callers' side -------------------------------------------------------------
+
+    def put(self, entry: Entry) -> bool:
+        """Hand an entry over. False: there was no room, it is dropped and counted."""
+        with self._put_lock:
+            if self._closed:
+                self._drop(entry.kind, "logged after finish")
+                report("run", "something was logged after finish() and is not recorded")
+                return False
+            queued = self._put_bytes - self._done_bytes
+            if queued + entry.size > self._limit and not _is_small_end(entry):
+                self._no_room(entry)
+                return False
+            self._put_bytes += entry.size
+            self._queue.append(entry)
+            if self._thread is None:
+                self.start()
+        if self._sleeping:
+            self.wake()
+        return True
+
+    def _no_room(self, entry: Entry) -> None:
+        limit = f"{self._limit / 1e6:.0f} MB"
+        if entry.size > self._limit:
+            self._drop(entry.kind, "larger than the queue")
+            text = f"one of {entry.size / 1e6:.0f} MB does not fit into {limit} and is dropped."
+        elif self._blocked:
+            self._drop(entry.kind, self._blocked.reason)
+            return
+        else:
+            self._drop(entry.kind, "queue full")
+            text = f"rollouts come faster than they can be written; new ones are dropped ({limit})."
+        report("queue", f"{text} Record fewer (Sample) or raise ROLLSCOPE_QUEUE.")
+
+    def drop(self, kind: str, reason: str) -> None:
+        """Count something that never came so far."""
+        with self._put_lock:
+            self._drop(kind, reason)
+
+    def _drop(self, kind: str, reason: str) -> None:
+        key = (kind, reason)
+        self._dropped[key] = self._dropped.get(key, 0) + 1
+
+    def start(self) -> None:
+        with self._put_lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rollscope", daemon=True)
+                self._thread.start()
+
+    def wake(self) -> None:
+        self._sleeping = False
+        with suppress(RuntimeError):  # somebody woke it already
+            self._wake.release()
+
+    def close(self, wait: float = CLOSE_WAIT) -> None:
+        """Write what is queued and end in order, within `wait` seconds."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._thread is None:
+            self._closed = True
+            return
+        self.wake()
+        self._thread.join(wait)
+
+    def counters(self) -> Counters:
+        """What became of everything, up to now."""
+        self._publish()
+        return self.log.info.counters
+
+    # -- the thread's side -------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._beat()
+            while not self._closing or self._held or self._queue:
+                self._wait_for_work()
+                self._empty()
+                if steady() >= self._next_beat:
+                    self._beat()
+                if self._blocked and self._closing:
+                    break
+        except BaseException as error:  # the thread must not die without a word
+            report("background thread", f"it ended with {error!r}; nothing more is recorded")
+        self._end()
+
+    def _wait_for_work(self) -> None:
+        if self._closing:
+            return
+        if self._blocked:
+            self._wake.acquire(timeout=RETRY)
+            return
+        if not self._queue:
+            self._sleeping = True
+            if not self._queue and not self._closing:
+                self._wake.acquire(timeout=max(self._next_beat - steady(), 0.01))
+            self._sleeping = False
+        if self._queue and not self._closing:
+            time.sleep(GATHER)
+
+    def _empty(self) -> None:
+        """Write what is in the queue, a frame at a time."""
+        while self._held or self._queue:
+            self._take()
+            taken = self._held
+            self._held, why = self.log.write(taken)
+            self._done_bytes += _bytes(taken) - _bytes(self._held)
+            if why is not None:
+                self._block(why)
+                return
+            self._blocked = None
+
+    def _take(self) -> None:
+        """Move entries out of the queue and into text until a frame is full."""
+        held = self._held
+        size = sum(len(entry.encode()) for entry in held)
+        is_crowded = self._put_bytes - self._done_bytes > self._limit // 4
+        hold, since = (8 * HOLD if is_crowded else HOLD), time.perf_counter()
+        while self._queue and size < FRAME_RAW:
+            entry = self._queue.popleft()
+            held.append(entry)
+            size += len(entry.encode())
+            if time.perf_counter() - since > hold:
+                time.sleep(0)  # let others have the interpreter
+                since = time.perf_counter()
+
+    def _block(self, why: CannotWrite) -> None:
+        self._blocked = why
+        report("recording", f"{why.text}. What comes is kept in memory, then dropped and counted.")
+
+    def _beat(self) -> None:
+        self._next_beat = steady() + self._beat_every
+        self._publish()
+        try:
+            self.log.beat()
+        except CannotWrite as why:
+            report("heartbeat", why.text)
+
+    def _publish(self) -> None:
+        """Bring the counters of the writer's file up to date."""
+        info = self.log.info
+        for text in self.log.problems:
+            report("log", text)
+        self.log.problems.clear()
+        for (kind, reason), count in list(self._dropped.items()):
+            where = info.counters.dropped if kind == "rollouts" else info.counters.dropped_other
+            where[reason] = count
+        info.problems = problems.list()
+
+    def _end(self) -> None:
+        with self._put_lock:
+            self._closed = True
+        reason = self._blocked.reason if self._blocked else "not written at the end"
+        for entry in (*self._held, *self._queue):
+            self._drop("pieces" if entry.place == "close" else entry.kind, reason)
+        self._held = []
+        self._queue.clear()
+        self._publish()
+        try:
+            self.log.close()
+        except CannotWrite as why:
+            report("finish", why.text)
+
+
+_SMALL = 64 << 10
+
+
+def _is_small_end(entry: Entry) -> bool:
+    """The end of an open rollout finds room in a full queue: else it would stay open for ever."""
+    return entry.place == "close" and entry.size < _SMALL
+
+
+def _bytes(entries: list[Entry]) -> int:
+    return sum(entry.size for entry in entries)

@@ -1,0 +1,206 @@
+"""Beginning and ending runs: `init` for people, `join` for adapters, and what happens to
+runs at a fork and at the end of the program."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .launch import export_launch
+from .problems import guard, problems, swallowed
+from .redact import Redactor
+from .run import Run
+from .sample import Sample
+from .settings import setting
+from .setup import Setup, resolve
+
+_lock = threading.RLock()
+_runs: list[Run] = []
+"""Runs of this process that are not finished; the last one is active."""
+
+
+def init(
+    project: str | None = None,
+    run: str | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    dir: str | Path | None = None,
+    sample: Sample | None = None,
+    redact: str | Redactor | Iterable[str | Redactor] | None = None,
+    sinks: Iterable[str] | None = None,
+    worker: str | None = None,
+) -> Run:
+    """Begin to record a run, or go on with one: the same names continue the same run.
+
+    >>> run = rollscope.init(project="math", run="qwen3-4b-grpo")  # doctest: +SKIP
+
+    `dir` is the store (default `$ROLLSCOPE_DIR`, else `~/.rollscope`), `config` any settings
+    worth keeping, `sample` a cap on volume, `redact` what to clean out of texts, `sinks` other
+    systems to forward to. Wrong arguments raise; afterwards nothing does. `ROLLSCOPE=off`
+    gives a run that records nothing. Environment variables win over arguments; see
+    docs/configuration.md.
+    """
+    setup = resolve(
+        project,
+        run,
+        dir=dir,
+        config=config,
+        sample=sample,
+        redact=redact,
+        sinks=sinks,
+        worker=worker,
+    )
+    if setting("ROLLSCOPE") is False:
+        return Run(setup, is_off=True)
+    return _begin(setup)
+
+
+def active() -> Run | None:
+    """The run that rollouts are recorded to, if any."""
+    runs = _runs
+    while runs:
+        run = runs[-1]
+        if run.is_on:
+            return run
+        with _lock:
+            if run in runs:
+                runs.remove(run)
+    return None
+
+
+def join(
+    project: str | None = None,
+    run: str | None = None,
+    *,
+    adapter: str,
+    version: str | None = None,
+    seams: Iterable[str] = (),
+    asked: bool = False,
+    config: Mapping[str, Any] | None = None,
+    sample: Sample | None = None,
+) -> Run | None:
+    """For adapters: the active run, or one begun because somebody asked for it, else None.
+
+    Asking is `ROLLSCOPE=on`, or the trainer's own option (`asked`); `ROLLSCOPE=off` wins.
+    Never raises.
+    """
+    with guard(f"adapter {adapter}: joining a run"):
+        is_on = setting("ROLLSCOPE")
+        if is_on is False:
+            return None
+        joined = active()
+        if joined is None and (asked or is_on):
+            setup = resolve(
+                project,
+                run,
+                dir=None,
+                config=config,
+                sample=sample,
+                redact=None,
+                sinks=None,
+                worker=None,
+            )
+            return _begin(setup, adapter, version, seams)
+        if joined is not None:
+            joined.add_adapter(adapter, version, seams)
+        return joined
+    return None
+
+
+def child_env() -> dict[str, str]:
+    """Variables that let a process started elsewhere (a Ray actor) record into the same run."""
+    run = active()
+    if run is None:
+        off = setting("ROLLSCOPE") is False
+        return {"ROLLSCOPE": "off"} if off else {}
+    setup = run.setup
+    env = {
+        "ROLLSCOPE": "on",
+        "ROLLSCOPE_DIR": str(setup.root),
+        "ROLLSCOPE_PROJECT": setup.project,
+        "ROLLSCOPE_RUN": setup.run,
+        "ROLLSCOPE_LAUNCH": setup.launch,
+    }
+    if setup.sample is not None:
+        env["ROLLSCOPE_SAMPLE"] = str(setup.sample)
+    if setup.sinks:
+        env["ROLLSCOPE_SINKS"] = ",".join(setup.sinks)
+    if setup.redact:
+        env["ROLLSCOPE_REDACT"] = _redact_text(setup.redact)
+    for name in ("QUEUE", "MIN_FREE", "SEAL", "STRICT", "QUIET"):
+        if os.environ.get(f"ROLLSCOPE_{name}"):
+            env[f"ROLLSCOPE_{name}"] = os.environ[f"ROLLSCOPE_{name}"]
+    return env
+
+
+def _redact_text(redact: Any) -> str:
+    items = [redact] if isinstance(redact, str) or callable(redact) else list(redact)
+    return ",".join(
+        item if isinstance(item, str) else f"{item.__module__}:{item.__qualname__}"
+        for item in items
+    )
+
+
+def _begin(
+    setup: Setup,
+    adapter: str | None = None,
+    version: str | None = None,
+    seams: Iterable[str] = (),
+) -> Run:
+    with _lock:
+        for known in _runs:
+            if known.is_on and known.directory == setup.directory:
+                _runs.remove(known)
+                _runs.append(known)
+                return known
+        run = Run(setup)
+        if adapter is not None:
+            run.add_adapter(adapter, version, seams)
+        _runs.append(run)
+    export_launch(setup.launch)
+    run.start()
+    if setup.sinks:
+        _forward(run)
+    return run
+
+
+def _forward(run: Run) -> None:
+    """Let the sinks follow what this writer writes. They live in a package of their own, which
+    knows this one; so it is found by name, and its failure is only counted."""
+    try:
+        importlib.import_module("rollscope.sinks").start(
+            run.directory, list(run.setup.sinks), writer=run.writer
+        )
+    except Exception as error:
+        swallowed(f"sinks {', '.join(run.setup.sinks)}", error)
+
+
+def _finish_all() -> None:
+    for run in list(_runs):
+        run.finish()
+    _runs.clear()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+    problems.forget()
+    for run in _runs:
+        run.after_fork()
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _runs:
+        # multiprocessing ends its children without atexit.
+        util.register_after_fork(
+            _runs[-1], lambda _: util.Finalize(None, _finish_all, exitpriority=0)
+        )
+
+
+atexit.register(_finish_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,122 @@
+"""The guard around training, and what it has seen.
+
+Nothing that goes wrong inside Rollscope may stop or change a training run. An internal error
+is logged once with what to do, counted, and kept for the writer's file, where `rollscope
+doctor` finds it. `ROLLSCOPE_STRICT=1` raises it instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ..store.writers import Problem
+
+logger = logging.getLogger("rollscope")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MOST = 100  # different problems that are kept; the rest is only counted
+
+
+class Problems:
+    """What went wrong in this process, each text once with its count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._by_text: dict[str, Problem] = {}
+
+    def add(self, text: str) -> bool:
+        """Count a problem. True the first time it is met."""
+        now = time.time()
+        with self._lock:
+            if len(self._by_text) >= _MOST and text not in self._by_text:
+                text = "more problems than are kept apart"
+            seen = self._by_text.get(text)
+            if seen is None:
+                self._by_text[text] = Problem(text=text, first=now, last=now)
+                return True
+            seen.count += 1
+            seen.last = now
+            return False
+
+    def list(self) -> list[Problem]:
+        with self._lock:
+            return list(self._by_text.values())
+
+    def forget(self) -> None:
+        """Begin anew: the child of a fork has no problems yet."""
+        self._lock = threading.RLock()
+        self._by_text = {}
+
+
+problems = Problems()
+
+
+def report(where: str, text: str) -> None:
+    """Say once, loudly, that something is not as it should be, and keep it for `doctor`."""
+    if problems.add(f"{where}: {text}"):
+        logger.warning("rollscope: %s: %s", where, text)
+
+
+def is_strict() -> bool:
+    return os.environ.get("ROLLSCOPE_STRICT", "").strip().lower() in ("1", "on", "true", "yes")
+
+
+def swallowed(where: str, error: BaseException) -> None:
+    """Count an internal error, log it the first time; raise it if that was asked for."""
+    if is_strict():
+        raise error
+    text = f"{where}: {type(error).__name__}: {error}"
+    if problems.add(text):
+        logger.error(
+            "rollscope: internal error in %s. Training goes on; this was not recorded, and the "
+            "same error will only be counted from now on (see `rollscope doctor`). "
+            "ROLLSCOPE_STRICT=1 raises it, ROLLSCOPE=off turns recording off.",
+            where,
+            exc_info=error,
+        )
+
+
+class guard:
+    """Context manager and decorator: an error inside is ours, so it never gets out.
+
+    >>> with guard("adapter verl: reading the batch"):
+    ...     raise KeyError("uid")  # logged and counted, not raised
+
+    A guarded function returns None when it fails.
+    """
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False  # KeyboardInterrupt, SystemExit, CancelledError: not ours
+        if is_strict():
+            return False
+        swallowed(self.where, error)
+        return True
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return guarded  # type: ignore[return-value]

@@ -1,0 +1,162 @@
+"""Cleaning text before it is written.
+
+A redactor takes a text and returns it clean. It runs at the call, before anything is queued;
+if it fails, the rollout is dropped and counted rather than written as it is. Names that
+identify a rollout (id, key, task, group) are not touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from ..model import Error, Fact, Message, Part, Rollout, Span, Tokens, ToolCall
+from ..model.normalise import plain
+
+Redactor = Callable[[str], str]
+
+PATTERNS = {
+    "email": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}",
+    "key": (
+        r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic, Stripe
+        r"|\bhf_[A-Za-z0-9]{16,}"  # Hugging Face
+        r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
+        r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}"  # AWS, Google
+        r"|\bxox[abprs]-[A-Za-z0-9-]{10,}"  # Slack
+        r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"  # JWT
+        r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
+    ),
+    "phone": r"(?<![\w.])\+\d{1,3}[ .-]?(?:\(?\d{1,4}\)?[ .-]?){2,5}\d{2,4}\b",
+    "ip": r"\b(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)\b",
+}
+"""What the named patterns find. Each find becomes `[email]`, `[key]`, ..."""
+
+
+def make_redactor(redact: str | Redactor | Iterable[str | Redactor]) -> Redactor:
+    """One function out of names, functions, `module:function` texts, or a list of them."""
+    items = [redact] if isinstance(redact, str) or callable(redact) else list(redact)
+    steps = [_step(item) for item in items]
+
+    def clean(text: str) -> str:
+        for step in steps:
+            text = step(text)
+        return text
+
+    return clean
+
+
+def _step(item: str | Redactor) -> Redactor:
+    if callable(item):
+        return item
+    if item in PATTERNS:
+        return _replacer(re.compile(PATTERNS[item]), f"[{item}]")
+    module, colon, name = item.partition(":")
+    if colon:
+        found = getattr(importlib.import_module(module), name)
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+    raise ValueError(
+        f"redact={item!r} is not known. Give a function, `module:function`, or one of: "
+        + ", ".join(PATTERNS)
+    )
+
+
+def _replacer(pattern: re.Pattern[str], mark: str) -> Redactor:
+    return lambda text: pattern.sub(mark, text)
+
+
+def redact_rollout(rollout: Rollout, clean: Redactor) -> Rollout:
+    """A clean copy."""
+    return msgspec.structs.replace(
+        rollout,
+        messages=[redact_message(m, clean) for m in rollout.messages],
+        spans=[redact_span(s, clean) for s in rollout.spans],
+        reward_texts={k: clean(str(v)) for k, v in rollout.reward_texts.items() if v is not None},
+        fate_reason=_text(rollout.fate_reason, clean),
+        error=_error(rollout.error, clean),
+        reference=_json(rollout.reference, clean),
+        meta=_json(rollout.meta, clean) if rollout.meta else {},
+    )
+
+
+def redact_message(message: Message, clean: Redactor) -> Message:
+    """A clean copy. One that was changed loses its token ids: they decode to the secret."""
+    content = message.content
+    new: str | list[Part] | None
+    if content is None or isinstance(content, str):
+        new = _text(content, clean)
+    else:
+        new = [_part(part, clean) for part in content]
+    calls = [_call(call, clean) for call in message.tool_calls or ()]
+    is_changed = new != content or calls != list(message.tool_calls or ())
+    tokens = message.tokens
+    if is_changed and tokens is not None:
+        tokens = Tokens(streams=tokens.streams)
+    return msgspec.structs.replace(
+        message,
+        content=new,
+        tool_calls=calls,
+        tokens=tokens,
+        state=_json(message.state, clean),
+        meta=_json(message.meta, clean) if message.meta else {},
+    )
+
+
+def redact_span(span: Span, clean: Redactor) -> Span:
+    return msgspec.structs.replace(
+        span,
+        inputs=_json(span.inputs, clean),
+        outputs=_json(span.outputs, clean),
+        error=_error(span.error, clean),
+        meta=_json(span.meta, clean) if span.meta else {},
+    )
+
+
+def redact_fact(fact: Fact, clean: Redactor) -> Fact:
+    is_identity = fact.name in ("task", "group", "fate")
+    return fact if is_identity else msgspec.structs.replace(fact, value=_json(fact.value, clean))
+
+
+def _text(text: str | None, clean: Redactor) -> str | None:
+    return None if text is None else clean(text)
+
+
+def _error(error: Error | None, clean: Redactor) -> Error | None:
+    return error and msgspec.structs.replace(error, text=_text(error.text, clean))
+
+
+def _call(call: ToolCall, clean: Redactor) -> ToolCall:
+    return msgspec.structs.replace(call, arguments=_json(call.arguments, clean))
+
+
+def _part(part: Part, clean: Redactor) -> Part:
+    return msgspec.structs.replace(
+        part,
+        text=_text(part.text, clean),
+        call=part.call and _call(part.call, clean),
+        data=_json(part.data, clean),
+    )
+
+
+_TOKEN_LIKE = 4  # whole numbers in a row that may be token ids
+
+
+def _json(value: Any, clean: Redactor) -> Any:
+    """Free JSON with every text cleaned. Rows of whole numbers go: they may be token ids."""
+    return None if value is None else _clean(plain(value, "", []), clean)
+
+
+def _clean(value: Any, clean: Redactor) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: _clean(item, clean) for key, item in value.items()}
+    if isinstance(value, list):
+        if len(value) >= _TOKEN_LIKE and all(type(item) is int for item in value):
+            return f"<{len(value)} whole numbers left out: text is redacted>"
+        return [_clean(item, clean) for item in value]
+    return value

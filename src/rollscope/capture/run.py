@@ -1,0 +1,353 @@
+"""A run as the program sees it: where rollouts, late facts and metrics are handed over."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from ..model import Error, Fact, Rollout, keyed_id, prompt_task, wire
+from ..model.facts import DICT_FACTS, FIELD_FACTS, SET_FACTS
+from ..model.identity import id_maker
+from ..store.log import Entry, LogWriter, Place
+from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
+from .background import Background
+from .live import LiveRollout
+from .problems import guard, problems, report, swallowed
+from .redact import Redactor, redact_fact, redact_rollout
+from .sample import Sampler
+from .setup import Setup
+
+
+class Run:
+    """One training run. `rollscope.init` makes it; it is also a context manager."""
+
+    def __init__(self, setup: Setup, *, is_off: bool = False) -> None:
+        self.setup = setup
+        self.project = setup.project
+        self.name = setup.run
+        self.launch = setup.launch
+        self.redactor: Redactor | None = setup.redactor
+        self.odd = _Odd()
+        """Takes what could not be stored faithfully, and reports it."""
+        self._sampler = Sampler(setup.sample) if setup.sample is not None else None
+        self._adapters: list[Adapter] = []
+        self._sampled_out = 0
+        self._is_off = is_off
+        self._is_finished = is_off
+        self._start_writer()
+
+    def _start_writer(self) -> None:
+        """A new writer with an empty queue: at the beginning, and in the child of a fork."""
+        setup = self.setup
+        self.new_id = id_maker()
+        self._fact_numbers = itertools.count()
+        self._fact_time = 0.0
+        info = WriterInfo(
+            writer=new_writer(),
+            project=setup.project,
+            run=setup.run,
+            launch=setup.launch,
+            worker=setup.worker,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            place=place(),
+            process_start=process_start(os.getpid()),
+            started=time.time(),
+            rollscope=setup.version,
+            adapters=self._adapters,
+            config=setup.config,
+            sample=setup.sample,
+        )
+        self._background = Background(
+            LogWriter(setup.directory, info, setup.limits), setup.queue, setup.beat
+        )
+
+    # -- handing over ------------------------------------------------------------------
+
+    def log(self, rollouts: Rollout | Iterable[Rollout], *, step: int | None = None) -> list[str]:
+        """Record one rollout or many; returns their ids. Ids and times are filled in.
+
+        They may be changed as soon as this returns. `step` stands for those that have none.
+        """
+        if self._is_off:
+            return []
+        try:
+            batch = [rollouts] if isinstance(rollouts, Rollout) else list(rollouts)
+            is_batch = len(batch) > 1
+        except Exception as error:
+            swallowed("run.log", error)
+            return []
+        ids = []
+        for rollout in batch:
+            try:
+                ids.append(self._identify(rollout, step))
+            except Exception as error:
+                swallowed("run.log", error)
+                ids.append("")
+        for rollout in batch if self._sampler is None else self._sampled(batch, is_batch):
+            try:
+                self._record(rollout)
+            except Exception as error:
+                self._background.drop("rollouts", "could not be encoded")
+                swallowed("run.log", error)
+        return ids
+
+    def _identify(self, rollout: Rollout, step: int | None = None) -> str:
+        if rollout.id is None:
+            key = rollout.key
+            rollout.id = self.new_id() if key is None else keyed_id(self.launch, str(key))
+        if rollout.time is None:
+            rollout.time = time.time()
+        if rollout.step is None and step is not None:
+            rollout.step = step
+        if rollout.task is None and rollout.messages:
+            rollout.task = _prompt_task(rollout)
+        return rollout.id
+
+    def _sampled(self, batch: list[Rollout], is_batch: bool) -> list[Rollout]:
+        if self._sampler is None:
+            return batch
+        keep = self._sampler.keep(batch, is_batch=is_batch)
+        self._leave_out(keep.count(False))
+        return list(itertools.compress(batch, keep))
+
+    def _leave_out(self, count: int) -> None:
+        self._sampled_out += count
+        self._background.log.info.counters.sampled_out = self._sampled_out
+
+    def _record(self, rollout: Rollout) -> None:
+        if self.redactor is not None:
+            rollout = redact_rollout(rollout, self.redactor)
+        line = wire.rollout_line(rollout, problems=self.odd)
+        self._background.put(Entry(line, "rollouts", rollout.id, "whole"))
+
+    def annotate(
+        self,
+        rollout: str | None = None,
+        *,
+        key: str | None = None,
+        message: int | None = None,
+        author: str | None = None,
+        streams: Mapping[str, Any] | None = None,
+        **facts: Any,
+    ) -> None:
+        """Say something about a rollout that was logged, by this process or another one.
+
+        `rollout` is its id; or give the `key` that it was logged with. Facts are fields of
+        the rollout (`reward`, `advantage`, `fate`, `fate_reason`, `trained_step`, ...), the
+        dicts `rewards`, `reward_texts`, `meta`, and `label`, `flag`, `note`. `streams` are
+        values per token of the rollout (or of `message`). None says nothing.
+        """
+        if self._is_off:
+            return
+        try:
+            id = rollout if key is None else keyed_id(self.launch, str(key))
+            if id is None:
+                raise TypeError("annotate needs the id of a rollout, or key=")
+            made = [self._fact(id, name, value) for name, value in _named(facts)]
+            for name, values in (streams or {}).items():
+                if values is not None:
+                    made.append(self._fact(id, f"tokens.{name}", None))
+                    made[-1].stream = values
+            for fact in made:
+                fact.message, fact.author = message, author
+            if self.redactor is not None:
+                made = [redact_fact(fact, self.redactor) for fact in made]
+            if made:
+                line = wire.facts_line(made, self.odd)
+                self._background.put(Entry(line, "facts", None, "whole"))
+        except Exception as error:
+            swallowed("run.annotate", error)
+
+    def _fact(self, id: str, name: str, value: Any) -> Fact:
+        # The latest of one writer's facts wins even when the clock was set back.
+        self._fact_time = max(self._fact_time, time.time())
+        return Fact(
+            rollout=id, name=name, value=value, time=self._fact_time, n=next(self._fact_numbers)
+        )
+
+    @guard("run.metrics")
+    def metrics(self, step: int | None, values: Mapping[str, Any]) -> None:
+        """Record the trainer's own numbers of one step."""
+        if self._is_off:
+            return
+        line = wire.metrics_line(step, dict(values), time.time(), self.odd)
+        self._background.put(Entry(line, "metrics", None, "whole"))
+
+    def rollout(self, **fields: Any) -> LiveRollout:
+        """Record a rollout while it happens: `with run.rollout(step=12, task="q-1") as r:`.
+
+        `fields` are those of `Rollout`.
+        """
+        if self._is_off:
+            return LiveRollout(None, Rollout())
+        try:
+            head = Rollout(**fields)
+            self._identify(head)
+            if self._sampler is not None and not self._sampler.keep([head], is_batch=False)[0]:
+                self._leave_out(1)
+                return LiveRollout(None, head)
+            return LiveRollout(self, head)
+        except Exception as error:
+            swallowed("run.rollout", error)
+            return LiveRollout(None, Rollout())
+
+    def put_head(self, head: Rollout, id: str, place: Place) -> bool:
+        """The beginning or the end of a live rollout."""
+        line = wire.rollout_line(head, is_open=place == "open", problems=self.odd)
+        return self._background.put(Entry(line, "rollouts", id, place))
+
+    def put_piece(self, line: wire.Line, id: str, is_own: bool = True) -> bool:
+        """What a live rollout grew by; one of another process is only handed on."""
+        return self._background.put(Entry(line, "pieces", id, "more" if is_own else "whole"))
+
+    # -- its life ----------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        """Where the run lies on disk."""
+        return self.setup.directory
+
+    @property
+    def writer(self) -> str:
+        """The name of this process's writer."""
+        return self._background.log.info.writer
+
+    @property
+    def is_on(self) -> bool:
+        return not self._is_finished
+
+    @property
+    def counters(self) -> Counters:
+        """What was recorded and lost up to now."""
+        return self._background.counters()
+
+    def add_adapter(self, name: str, version: str | None, seams: Iterable[str]) -> None:
+        """Note who hands rollouts over, for the writer's file and the line at the start."""
+        known = next((a for a in self._adapters if a.name == name), None)
+        if known is None:
+            self._adapters.append(Adapter(name=name, version=version, seams=list(seams)))
+        else:
+            known.version = version or known.version
+            known.seams += [seam for seam in seams if seam not in known.seams]
+
+    @guard("run.start")
+    def start(self) -> None:
+        """Begin to write, and say so in one line."""
+        self._background.start()
+        if not self.setup.is_quiet:
+            through = "; ".join(
+                a.name + (f" through {', '.join(a.seams)}" if a.seams else "")
+                for a in self._adapters
+            )
+            _say(
+                f"recording {self.project}/{self.name}{f' ({through})' if through else ''} "
+                f"to {self.directory}; look with: rollscope view"
+            )
+
+    def finish(self) -> None:
+        """Write what is queued, and say in one line what became of everything."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        with guard("run.finish"):
+            self._background.close()
+            if not self.setup.is_quiet:
+                _say(self._summary())
+
+    def _summary(self) -> str:
+        c = self.counters
+        lost = ", ".join(f"{n} ({why})" for why, n in sorted(c.dropped.items())) or "none"
+        text = f"recorded {c.recorded} rollouts of {self.project}/{self.name}, dropped {lost}"
+        if c.sampled_out:
+            text += f", left out by sampling {c.sampled_out}"
+        text += f", {c.bytes / 1e6:.1f} MB"
+        count = sum(problem.count for problem in problems.list())
+        return text + (f"; {count} problems: rollscope doctor" if count else "")
+
+    def after_fork(self) -> None:
+        """In the child: a new writer and an empty queue. What the parent queued, it writes."""
+        if not self._is_finished:
+            self._sampled_out = 0
+            self._start_writer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+
+class _Odd(list[str]):
+    """Collects what the wire form could not hold; every note goes to the problems at once."""
+
+    def append(self, text: str) -> None:
+        report("not stored as given", text)
+
+
+def _prompt_task(rollout: Rollout) -> str | None:
+    """A hash of what was asked: everything before the policy's first message."""
+    texts = []
+    for message in rollout.messages:
+        if message.sampled or (message.sampled is None and message.role == "assistant"):
+            break
+        content = message.content
+        if content is not None:
+            is_text = type(content) is str
+            texts.append(content if is_text else "".join(p.text or "" for p in content))  # type: ignore[union-attr]
+    return prompt_task("\n".join(texts)) if texts else None  # type: ignore[arg-type]
+
+
+def _named(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Facts by the names they are stored under; unknown ones are refused by name."""
+    named: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        head, dot, _ = name.partition(".")
+        if value is None:
+            continue
+        if name in DICT_FACTS:
+            named += [(f"{name}.{k}", v) for k, v in value.items() if v is not None]
+        elif name in SET_FACTS or name in SET_FACTS.values():
+            kind = name.removesuffix("s")
+            tags = [value] if isinstance(value, str) else value
+            evidence = tags if isinstance(tags, Mapping) else dict.fromkeys(tags, True)
+            named += [(f"{kind}.{tag}", found) for tag, found in evidence.items()]
+        elif name == "error":
+            named.append((name, msgspec.to_builtins(_as_error(value))))
+        elif name in FIELD_FACTS or name == "note" or (dot and head in (*DICT_FACTS, *SET_FACTS)):
+            named.append((name, value))
+        else:
+            report(
+                "annotate",
+                f"{name!r} is not known and was left out; known are {', '.join(FIELD_FACTS)}, "
+                "rewards, reward_texts, meta, label, flag, note, streams. Put your own things "
+                f"into meta={{{name!r}: ...}}.",
+            )
+    return named
+
+
+def _as_error(value: Any) -> Error:
+    if isinstance(value, Error):
+        return value
+    if isinstance(value, BaseException):
+        return Error(type=type(value).__name__, text=str(value))
+    return Error(**value) if isinstance(value, Mapping) else Error(text=str(value))
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # no stderr: nobody to tell
+        print(f"rollscope: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,138 @@
+"""Which rollouts are kept when not all can be.
+
+The choice is a hash of (seed, step, task): the same on every worker without talking, the
+same when the run is repeated, and the same for all rollouts of a task, so groups stay whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from ..model import Rollout
+
+
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Caps on what is recorded, per step and split. None is all, 0 is none.
+
+    >>> Sample(groups_per_step=4)           # four tasks a step, with all their rollouts
+    Sample(groups_per_step=4, rollouts_per_step=None, fraction=None, seed=0)
+
+    A fraction is exact everywhere. A count is exact where a whole step is logged at once
+    (the lowest hashes win); where rollouts come one by one it is kept by each worker for
+    itself. Whole groups win over an exact count of rollouts. Rollouts that failed are kept
+    besides when they are logged as a batch, unless a cap is 0.
+    """
+
+    groups_per_step: int | None = None
+    rollouts_per_step: int | None = None
+    fraction: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("groups_per_step", "rollouts_per_step"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or int(value) != value or value < 0):
+                raise ValueError(
+                    f"Sample({name}={value!r}): expected a whole number from 0, or None"
+                )
+        if self.fraction is not None and not 0 <= self.fraction <= 1:
+            raise ValueError(f"Sample(fraction={self.fraction!r}): expected 0 to 1, or None")
+
+    @classmethod
+    def parse(cls, text: str) -> Sample:
+        """From `name=value,...`, as the environment has it."""
+        items = [item.partition("=") for item in text.split(",")]
+        fields = {name.strip(): value.strip() for name, _, value in items}
+        try:
+            return msgspec.convert(fields, _Written, strict=False).sample()
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from error
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"{name}={getattr(self, name)}"
+            for name in self.__struct_fields__
+            if getattr(self, name) is not None
+        )
+
+
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    groups_per_step: int | None = None
+    rollouts_per_step: int | None = None
+    fraction: float | None = None
+    seed: int = 0
+
+    def sample(self) -> Sample:
+        return Sample(self.groups_per_step, self.rollouts_per_step, self.fraction, self.seed)
+
+
+def draw(seed: int, step: int | None, task: str) -> float:
+    """A number from 0 to 1 (exclusive) that every process draws alike."""
+    data = f"{seed}\0{step}\0{task}".encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") / 2**64
+
+
+def is_failed(rollout: Rollout) -> bool:
+    return rollout.fate == "failed" or rollout.error is not None
+
+
+_Slot = tuple[int | None, str | None]  # step, split
+_REMEMBERED = 64  # (step, split) pairs whose chosen groups are kept in mind
+
+
+class Sampler:
+    """Applies a `Sample` to what one process logs, and remembers the groups it chose."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self._chosen: dict[_Slot, dict[str, bool]] = {}
+        self._kept: dict[_Slot, int] = {}
+
+    def keep(self, rollouts: Sequence[Rollout], *, is_batch: bool) -> list[bool]:
+        """Which of these to keep."""
+        s = self.sample
+        nothing = 0 in (s.groups_per_step, s.rollouts_per_step, s.fraction)
+        if nothing:
+            return [False] * len(rollouts)
+        order = sorted(
+            range(len(rollouts)),
+            key=lambda i: draw(s.seed, rollouts[i].step, _group(rollouts[i])),
+        )
+        kept = [False] * len(rollouts)
+        for i in order:
+            rollout = rollouts[i]
+            kept[i] = self._wanted(rollout) or (is_batch and is_failed(rollout))
+        return kept
+
+    def _wanted(self, rollout: Rollout) -> bool:
+        s, slot, group = self.sample, (rollout.step, rollout.split), _group(rollout)
+        chosen = self._chosen.get(slot)
+        if chosen is None:
+            chosen = self._chosen[slot] = {}
+            self._forget()
+        if group not in chosen:
+            counted = sum(chosen.values())
+            chosen[group] = (
+                (s.fraction is None or draw(s.seed, rollout.step, group) < s.fraction)
+                and (s.groups_per_step is None or counted < s.groups_per_step)
+                and (s.rollouts_per_step is None or self._kept.get(slot, 0) < s.rollouts_per_step)
+            )
+        if chosen[group]:
+            self._kept[slot] = self._kept.get(slot, 0) + 1
+        return chosen[group]
+
+    def _forget(self) -> None:
+        while len(self._chosen) > _REMEMBERED:
+            oldest = next(iter(self._chosen))
+            del self._chosen[oldest]
+            self._kept.pop(oldest, None)
+
+
+def _group(rollout: Rollout) -> str:
+    """What is kept or left out together: the rollouts of one task."""
+    if rollout.task is not None:
+        return str(rollout.task)
+    return str(rollout.group or rollout.key or rollout.id)

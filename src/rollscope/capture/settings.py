@@ -1,0 +1,170 @@
+"""Every option that comes from the environment, declared once.
+
+`docs/configuration.md` is made from this table. A bad value warns loudly and counts as not
+set: a typing error in a job script must never stop a training run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .problems import report
+from .sample import Sample
+
+
+class Option(NamedTuple):
+    name: str
+    parse: Callable[[str], Any]
+    expected: str
+    """What a value looks like, for the docs and for the warning about a bad one."""
+    default: str
+    """What holds when it is not set, in words."""
+    doc: str
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _on_off(value: str) -> bool:
+    word = value.strip().lower()
+    if word in ("on", "1", "true", "yes"):
+        return True
+    if word in ("off", "0", "false", "no"):
+        return False
+    raise ValueError(value)
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def _size(value: str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)b?\s*", value, re.IGNORECASE)
+    if not found:
+        raise ValueError(value)
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+OPTIONS = (
+    Option(
+        "ROLLSCOPE",
+        _on_off,
+        "`on` or `off`",
+        "not set: only `rollscope.init` and a trainer's own option record",
+        "`on` lets hooks that load by themselves (a trainer's plugin) begin a run. "
+        "`off` wins over everything: nothing is recorded, `init` included.",
+    ),
+    Option("ROLLSCOPE_DIR", _text, "a directory", "`~/.rollscope`", "Where the store is."),
+    Option(
+        "ROLLSCOPE_PROJECT",
+        _text,
+        "text",
+        "the argument of `init`, else `default`",
+        "The project. Wins over the argument.",
+    ),
+    Option(
+        "ROLLSCOPE_RUN",
+        _text,
+        "text",
+        "the argument of `init`, else the name of the launch",
+        "The run. Wins over the argument.",
+    ),
+    Option(
+        "ROLLSCOPE_LAUNCH",
+        _text,
+        "text, another one for each start of the job",
+        "Ray session and job, else torchrun id and restart count, else SLURM job and restart "
+        "count, else this process",
+        "The launch. Set it when processes that belong together share none of these. `init` "
+        "sets it for the processes that this one starts.",
+    ),
+    Option(
+        "ROLLSCOPE_WORKER",
+        _text,
+        "text",
+        "`rank<RANK>` under torchrun, else host and process id",
+        "The name of this process among the workers of the run.",
+    ),
+    Option(
+        "ROLLSCOPE_SAMPLE",
+        Sample.parse,
+        "`fraction=0.1`, `groups_per_step=4,seed=7`, ...",
+        "the argument of `init`, else everything is recorded",
+        "Which rollouts to keep. Wins over the argument.",
+    ),
+    Option(
+        "ROLLSCOPE_REDACT",
+        _names,
+        "names separated by commas: `email`, `key`, `phone`, `ip`, or `module:function`",
+        "the argument of `init`, else nothing is redacted",
+        "What to clean out of every text before it is written. Wins over the argument. A name "
+        "that is not known stops recording: nothing is written that should have been cleaned.",
+    ),
+    Option(
+        "ROLLSCOPE_SINKS",
+        _names,
+        "names separated by commas: `trackio`, `mlflow`, `weave`, `otlp`",
+        "the argument of `init`, else none",
+        "Other systems that rollouts are forwarded to. Wins over the argument.",
+    ),
+    Option(
+        "ROLLSCOPE_QUEUE",
+        _size,
+        "a size: `256MB`",
+        "`256MB`",
+        "Memory that rollouts may take on their way to the disk. When it is full, new ones are "
+        "dropped and counted.",
+    ),
+    Option(
+        "ROLLSCOPE_MIN_FREE",
+        _size,
+        "a size: `2GB`",
+        "`2GB`",
+        "Recording pauses when less than this is free on the store's disk.",
+    ),
+    Option(
+        "ROLLSCOPE_SEAL",
+        _on_off,
+        "`on` or `off`",
+        "`on`",
+        "Whether a process of low priority turns finished logs into Parquet while training "
+        "goes on. `rollscope compact` and the server do it later otherwise.",
+    ),
+    Option(
+        "ROLLSCOPE_STRICT",
+        _on_off,
+        "`on` or `off`",
+        "`off`",
+        "Raise Rollscope's own errors instead of counting them. For people who work on it.",
+    ),
+    Option(
+        "ROLLSCOPE_QUIET",
+        _on_off,
+        "`on` or `off`",
+        "`off`",
+        "Leave out the line at the start and the line at the end. Warnings stay.",
+    ),
+)
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def setting(name: str) -> Any:
+    """The value of an option in the environment; None if it is not set or is wrong."""
+    raw = os.environ.get(name)
+    if raw is None or not raw.strip():
+        return None
+    option = _BY_NAME[name]
+    try:
+        return option.parse(raw)
+    except ValueError as error:
+        why = f" ({error})" if str(error) and str(error) != raw else ""
+        report("settings", f"{name}={raw!r} is not {option.expected}{why}; it is ignored")
+        return None

@@ -1,0 +1,142 @@
+"""What a run is begun with: arguments and environment, resolved once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..model.normalise import plain
+from ..store import paths
+from ..store.log import Limits
+from ..store.writers import BEAT
+from .launch import launch_name, worker_name
+from .problems import report
+from .redact import Redactor, make_redactor
+from .sample import Sample
+from .settings import setting
+
+KNOWN_SINKS = ("trackio", "mlflow", "weave", "otlp")
+QUEUE = 256 * 10**6
+MIN_FREE = 2 * 10**9
+
+
+class Setup(NamedTuple):
+    project: str
+    run: str
+    launch: str
+    worker: str
+    root: Path
+    config: Any = None
+    sample: Sample | None = None
+    redactor: Redactor | None = None
+    redact: Any = None
+    """As it was given, to hand it on to other processes."""
+    sinks: tuple[str, ...] = ()
+    version: str | None = None
+    is_quiet: bool = False
+    queue: int = QUEUE
+    beat: float = BEAT
+    limits: Limits = Limits()
+
+    @property
+    def directory(self) -> Path:
+        return paths.run_dir(self.root, self.project, self.run)
+
+
+def resolve(
+    project: str | None,
+    run: str | None,
+    *,
+    dir: str | Path | None,
+    config: Mapping[str, Any] | None,
+    sample: Sample | None,
+    redact: Any,
+    sinks: Iterable[str] | None,
+    worker: str | None,
+) -> Setup:
+    """Everything a run needs. Raises on wrong arguments; a wrong environment only warns,
+    except where going on would write what should have been redacted."""
+    launch = launch_name()
+    sample_set, redact_set, sinks_set = map(
+        setting, ("ROLLSCOPE_SAMPLE", "ROLLSCOPE_REDACT", "ROLLSCOPE_SINKS")
+    )
+    if sample is not None and not isinstance(sample, Sample):
+        raise TypeError(f"init(sample={sample!r}): expected rollscope.Sample(...) or None")
+    redact = redact_set if redact_set is not None else redact
+    limits = Limits(
+        min_free=_or(setting("ROLLSCOPE_MIN_FREE"), MIN_FREE),
+        seal=_or(setting("ROLLSCOPE_SEAL"), True),
+    )
+    return Setup(
+        project=_name(_or(setting("ROLLSCOPE_PROJECT"), project, "default"), "project"),
+        run=_name(_or(setting("ROLLSCOPE_RUN"), run, launch), "run"),
+        launch=launch,
+        worker=worker or worker_name(),
+        root=Path(dir).expanduser().absolute() if dir is not None else paths.root(),
+        config=_config(config),
+        sample=_or(sample_set, sample),
+        redactor=make_redactor(redact) if redact else None,
+        redact=redact,
+        sinks=_sinks_of_env(sinks_set) if sinks_set is not None else check_sinks(sinks or ()),
+        version=_version(),
+        is_quiet=_or(setting("ROLLSCOPE_QUIET"), False),
+        queue=_or(setting("ROLLSCOPE_QUEUE"), QUEUE),
+        limits=limits,
+    )
+
+
+def check_sinks(sinks: Iterable[str]) -> tuple[str, ...]:
+    """The sinks asked for (`name`, or `name:where`); ValueError names the known ones."""
+    if isinstance(sinks, str):
+        sinks = [sinks]
+    wanted = tuple(sinks)
+    unknown = [s for s in wanted if s.partition(":")[0] not in KNOWN_SINKS]
+    if unknown:
+        others = _plugin_sinks()
+        unknown = [s for s in unknown if s.partition(":")[0] not in others]
+        if unknown:
+            known = ", ".join((*KNOWN_SINKS, *others))
+            raise ValueError(
+                f"there is no sink {unknown[0]!r}. Known sinks: {known}. "
+                'Type for example: rollscope.init(sinks=["trackio"])'
+            )
+    return wanted
+
+
+def _sinks_of_env(names: list[str]) -> tuple[str, ...]:
+    try:
+        return check_sinks(names)
+    except ValueError as error:
+        report("settings", f"ROLLSCOPE_SINKS: {error}; nothing is forwarded")
+        return ()
+
+
+def _plugin_sinks() -> list[str]:
+    from importlib.metadata import entry_points
+
+    return sorted(point.name for point in entry_points(group="rollscope.sinks"))
+
+
+def _or(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError(f"init({what}={value!r}): expected a text that is not empty")
+    return value
+
+
+def _config(config: Mapping[str, Any] | None) -> Any:
+    """A snapshot as JSON; what is odd in it is noted in its place."""
+    return None if config is None else plain(config, "config", [])
+
+
+def _version() -> str | None:
+    try:
+        from importlib.metadata import version
+
+        return version("rollscope")
+    except Exception:
+        return None

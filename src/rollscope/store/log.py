@@ -1,0 +1,369 @@
+"""Appending to `live/`: the only code that does.
+
+One writer has one current log and, while rollouts that began in older ones are still going
+on, those too. A frame is written whole or not at all: after a short or failed write the
+file is cut back to its last good frame, or given up for a new one. Nothing here raises to
+the trainer: the background thread of `capture` is the only caller, and it keeps what could
+not be written and tries again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from ..model.schema import VERSION
+from ..model.wire import Line
+from . import frames, paths, writers
+
+if TYPE_CHECKING:
+    import subprocess
+
+MAX_RAW = 64 << 20
+"""A log this large (before compression) takes no new rollouts."""
+
+FRAME_RAW = 1 << 20
+"""A frame this large (before compression) is full: whoever reads one body decodes one frame."""
+
+_LOOK_AT_DISK = 1.0  # seconds between two looks at the free space
+
+Place = Literal["whole", "open", "more", "close"]
+"""What an entry is of its rollout: all of it (or all this process will say), its beginning,
+a piece with more to come, its end."""
+
+
+class Entry:
+    """One line on its way to the log."""
+
+    __slots__ = ("data", "kind", "line", "place", "rollout", "size")
+
+    def __init__(self, line: Line, kind: str, rollout: str | None, place: Place) -> None:
+        self.line = line
+        self.kind = kind
+        """`rollouts`, `pieces`, `facts`, `metrics`: what it counts as."""
+        self.rollout = rollout
+        """Id of the rollout that it belongs to; None: any log will do."""
+        self.place = place
+        self.size = line.size
+        """Bytes it holds in memory."""
+        self.data: bytes | None = None
+        """The text of the line, once `encode` has made it."""
+
+    def encode(self) -> bytes:
+        if self.data is None:
+            self.data = self.line.encode()
+        return self.data
+
+
+class CannotWrite(Exception):
+    """The log cannot be written now. `text` says why, in words for a person."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        """A few words that losses are counted under."""
+        self.text = text
+
+
+class _Log:
+    """One file of `live/`."""
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        self.path = path
+        self.end = 0
+        self.raw = 0
+        self.recorded = 0
+        self.open: set[str] = set()
+        """Rollouts that began here and are still going on."""
+        flags = os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY
+        self._fd = os.open(path, flags, 0o666)
+        try:
+            self.append([header])
+        except OSError:
+            self.close()
+            path.unlink(missing_ok=True)
+            raise
+
+    def append(self, lines: list[bytes]) -> int:
+        """Write one frame, wholly or not at all (then OSError). Returns its size."""
+        frame = frames.pack(lines)
+        try:
+            left = memoryview(frame)
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError:
+            os.ftruncate(self._fd, self.end)  # its failure is raised: then the log is given up
+            raise
+        self.end += len(frame)
+        self.raw += sum(map(len, lines)) + len(lines)
+        return len(frame)
+
+    @property
+    def removed(self) -> bool:
+        """Was the file taken away? Writing to it would succeed and be lost."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def is_cut(self) -> bool:
+        """Does the file end with its last good frame?"""
+        try:
+            return os.fstat(self._fd).st_size == self.end
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Limits(NamedTuple):
+    """Sizes and times of one writer; tests make them small."""
+
+    max_raw: int = MAX_RAW
+    min_free: int = 2 << 30
+    silent: float = writers.SILENT
+    seal: bool = True
+
+
+class LogWriter:
+    """Writes entries into the logs of one writer and keeps its file in `writers/`."""
+
+    def __init__(self, directory: Path, info: writers.WriterInfo, limits: Limits) -> None:
+        self.directory = directory
+        self.info = info
+        self.limits = limits
+        self.problems: list[str] = []
+        """What happened that a person should know; taken by the background thread."""
+        self._seq = 0
+        self._current: _Log | None = None
+        self._older: list[_Log] = []
+        self._homes: dict[str, _Log] = {}
+        self._finished: list[str] = []
+        self._helper: subprocess.Popen[bytes] | None = None
+        self._beaten = writers.steady()
+        self._free_seen = float("-inf")
+
+    def write(self, entries: list[Entry]) -> tuple[list[Entry], CannotWrite | None]:
+        """Write them, one frame a log. Returns those that could not be written, and why."""
+        left = entries
+        try:
+            self._begin_anew_if_silent()
+            self._look_at_disk()
+            while left:
+                log = self._home(left[0])
+                batch = [e for e in left if self._home(e) is log]
+                if self._append(log, batch):
+                    done = set(map(id, batch))
+                    left = [e for e in left if id(e) not in done]
+        except CannotWrite as why:
+            return left, why
+        if self._current is not None and self._current.raw >= self.limits.max_raw:
+            self._older.append(self._current)
+            self._current = None
+        self._finish_older()
+        return [], None
+
+    def _append(self, log: _Log, batch: list[Entry]) -> bool:
+        """Write one frame. False: the log was removed, and the next try goes to a new one."""
+        lines = [entry.encode() for entry in batch]
+        try:
+            size = log.append(lines)
+            if self._was_silent():
+                time.sleep(1.0)  # stopped inside the write: let whoever sealed the log remove it
+            removed = log.removed
+        except OSError as error:
+            if not log.is_cut():
+                self._give_up(log)
+            raise _cannot_write(error, log.path) from error
+        if removed:
+            self._give_up(log, removed=True)
+            return False
+        counters = self.info.counters
+        counters.bytes += size
+        counters.raw_bytes += sum(map(len, lines)) + len(lines)
+        self.info.last_write = time.time()
+        for entry in batch:
+            self._count(entry, log)
+        return True
+
+    def _count(self, entry: Entry, log: _Log) -> None:
+        counters, id = self.info.counters, entry.rollout
+        if entry.kind == "rollouts" and entry.place != "close":
+            counters.recorded += 1
+            log.recorded += 1
+        elif entry.kind == "facts":
+            counters.facts += 1
+        elif entry.kind == "metrics":
+            counters.metrics += 1
+        if id is not None and entry.place in ("open", "more"):
+            log.open.add(id)
+            self._homes[id] = log
+        elif id is not None and entry.place == "close":
+            self._homes.pop(id, None)
+            log.open.discard(id)
+
+    def _home(self, entry: Entry) -> _Log:
+        """The log that the entry belongs to: the one its rollout began in."""
+        if entry.rollout is not None and entry.rollout in self._homes:
+            return self._homes[entry.rollout]
+        if self._current is None:
+            self._current = self._begin()
+        return self._current
+
+    def _begin(self) -> _Log:
+        path = paths.log_path(self.directory, self.info.writer, self._seq)
+        info = self.info
+        header = msgspec.json.encode(
+            {
+                "log": {
+                    "version": VERSION,
+                    "writer": info.writer,
+                    "project": info.project,
+                    "run": info.run,
+                    "launch": info.launch,
+                    "worker": info.worker,
+                    "started": info.started,
+                }
+            }
+        )
+        try:
+            paths.ensure_run(self.directory, info.project, info.run)
+            log = _Log(path, header)
+        except OSError as error:
+            raise _cannot_write(error, path) from error
+        self._seq += 1
+        return log
+
+    def _give_up(self, log: _Log, removed: bool = False) -> None:
+        """Write to this log no more. Rollouts that began in it go on in the next one."""
+        for id in log.open:
+            self._homes.pop(id, None)
+        log.open.clear()
+        if removed:
+            self.problems.append(
+                f"{log.path} was removed while it was written; unless it had been sealed, "
+                f"{log.recorded} rollouts went with it. Recording goes on in a new log."
+            )
+        if log is self._current:
+            self._current = None
+            self._older.append(log)
+        if removed:
+            self._older.remove(log)
+            log.close()
+
+    def _finish_older(self) -> None:
+        for log in [log for log in self._older if not log.open]:
+            self._older.remove(log)
+            log.close()
+            self._finished.append(log.path.name.removesuffix(paths.LOG_ENDING))
+        self._seal()
+
+    def _seal(self, all: bool = False) -> None:
+        """Let a process of its own seal finished logs: one at a time, and at the end the rest."""
+        if self._helper is not None and self._helper.poll() is not None:
+            self._helper = None
+        if not self.limits.seal or not self._finished or (self._helper and not all):
+            return
+        import subprocess  # 10 ms that `import rollscope` need not pay
+
+        names, self._finished = self._finished, []
+        try:
+            self._helper = subprocess.Popen(
+                [sys.executable, "-m", "rollscope.store.seal", str(self.directory), *names],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "ROLLSCOPE": "off"},
+            )
+            _helpers.append(self._helper)
+        except OSError as error:
+            self.problems.append(
+                f"the process that seals logs did not start ({error}); "
+                "`rollscope compact` does it later."
+            )
+
+    def beat(self) -> None:
+        """Show that the writer lives, and what it has counted. Raises CannotWrite."""
+        self._begin_anew_if_silent()
+        self.info.beat += 1
+        try:
+            if not (self.directory / "writers").is_dir():
+                paths.ensure_run(self.directory, self.info.project, self.info.run)
+            writers.write_info(self.directory, self.info)
+        except OSError as error:
+            raise _cannot_write(error, self.directory) from error
+        self._beaten = writers.steady()
+        self._seal()
+
+    def close(self) -> None:
+        """End in order: nothing more is written. Raises CannotWrite if that cannot be told."""
+        if self._current is not None:
+            self._older.append(self._current)
+            self._current = None
+        for log in self._older:
+            log.open.clear()
+        self.info.finished = time.time()
+        try:
+            self.beat()
+        finally:
+            self._finish_older()
+            self._seal(all=True)
+
+    def _was_silent(self) -> bool:
+        return writers.steady() - self._beaten > self.limits.silent
+
+    def _begin_anew_if_silent(self) -> None:
+        if not self._was_silent():
+            return
+        for log in filter(None, [*self._older, self._current]):
+            self._give_up(log)
+        self._finish_older()
+        self._beaten = writers.steady()
+
+    def _look_at_disk(self) -> None:
+        if self.limits.min_free <= 0 or writers.steady() - self._free_seen < _LOOK_AT_DISK:
+            return
+        directory = self.directory
+        while not directory.exists() and directory != directory.parent:
+            directory = directory.parent
+        try:
+            stat = os.statvfs(directory)
+        except OSError:
+            return  # whatever is wrong, the write will tell
+        free = stat.f_bavail * stat.f_frsize
+        if free < self.limits.min_free:
+            raise CannotWrite(
+                "disk nearly full",
+                f"only {free / 1e9:.1f} GB are free at {directory}, less than "
+                f"ROLLSCOPE_MIN_FREE ({self.limits.min_free / 1e9:.1f} GB): recording pauses "
+                "until there is room, because a full disk kills checkpoints",
+            )
+        self._free_seen = writers.steady()
+
+
+_helpers: list[subprocess.Popen[bytes]] = []  # kept, so that nobody waits for or warns of them
+
+_WORDS = {
+    errno.ENOSPC: ("disk full", "the disk is full"),
+    errno.EDQUOT: ("disk full", "the disk quota is used up"),
+    errno.EFBIG: ("disk full", "the file may not grow any more (ulimit -f)"),
+    errno.EROFS: ("not writable", "the file system is read-only"),
+    errno.EACCES: ("not writable", "writing is not permitted"),
+    errno.EPERM: ("not writable", "writing is not permitted"),
+    errno.EMFILE: ("too many open files", "this process has too many open files (ulimit -n)"),
+    errno.ENFILE: ("too many open files", "the machine has too many open files"),
+    errno.ENOENT: ("directory removed", "the directory was removed"),
+    errno.ESTALE: ("directory removed", "the log was removed"),
+}
+
+
+def _cannot_write(error: OSError, path: Path) -> CannotWrite:
+    reason, words = _WORDS.get(error.errno or 0, ("cannot write", str(error)))
+    return CannotWrite(reason, f"cannot write {path}: {words}")

@@ -1,0 +1,63 @@
+"""Reading back what was written, straight from the live logs and writers' files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rollscope.store import frames, paths, writers
+
+
+def lines(store: Path) -> list[dict[str, Any]]:
+    """Every line of every live log of the store; damage is an error here."""
+    found = []
+    for log in sorted(store.rglob("live/*" + paths.LOG_ENDING)):
+        for frame in frames.scan(log):
+            assert frame.error is None, f"{log}: {frame}"
+            found += [json.loads(line) for line in frame.lines()]
+    return found
+
+
+def good_lines(store: Path) -> list[dict[str, Any]]:
+    """The same, but a last frame that is cut off (its writer was killed) is left out."""
+    found = []
+    for log in sorted(store.rglob("live/*" + paths.LOG_ENDING)):
+        for frame in frames.scan(log):
+            assert frame.error in (None, frames.CUT_OFF), f"{log}: {frame}"
+            found += [json.loads(line) for line in frame.lines()]
+    return found
+
+
+def rollouts(store: Path) -> list[dict[str, Any]]:
+    """Each rollout once, its messages and spans joined, as a reader would."""
+    heads: dict[str, dict[str, Any]] = {}
+    messages: dict[str, dict[int, Any]] = {}
+    spans: dict[str, list[Any]] = {}
+    for line in lines(store):
+        body = line.get("rollout") or line.get("more")
+        if body is None:
+            continue
+        if "rollout" in line:
+            heads[body["id"]] = {**body, "open": line.get("open", False)}
+        for n, message in enumerate(body.get("messages", []), body.get("first", 0)):
+            messages.setdefault(body["id"], {})[n] = message
+        spans.setdefault(body["id"], []).extend(body.get("spans", []))
+    return [
+        {**head, "messages": [m for _, m in sorted(messages.get(id, {}).items())],
+         "spans": spans.get(id, [])}
+        for id, head in heads.items()
+    ]  # fmt: skip
+
+
+def facts(store: Path) -> list[dict[str, Any]]:
+    return [fact for line in lines(store) for fact in line.get("facts", [])]
+
+
+def infos(store: Path) -> list[writers.WriterInfo]:
+    """Every writer's file of the store."""
+    return [
+        info
+        for path in sorted(store.rglob("writers/*.json"))
+        if (info := writers.read_info(path)) is not None
+    ]
