@@ -1,0 +1,23 @@
+"""One query language, compiled to the engine, and the Python read API. See README.md."""
+
+from .compile import Query, compile_query
+from .errors import QueryError
+from .guarded import SqlRefused
+from .rows import Row
+from .selection import Counts, Page, Selection
+from .store import Store, open
+from .tables import Result
+
+__all__ = [
+    "Counts",
+    "Page",
+    "Query",
+    "QueryError",
+    "Result",
+    "Row",
+    "Selection",
+    "SqlRefused",
+    "Store",
+    "compile_query",
+    "open",
+]

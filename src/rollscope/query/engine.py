@@ -1,0 +1,74 @@
+"""Running compiled queries: one cursor of the engine each, so that threads do not meet."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rollscope.model import Rollout
+
+from .compile import Query, hits_table
+from .errors import QueryError
+from .sql import Sql, all_of
+from .tables import Result
+
+
+class Reader(Protocol):
+    """What is asked of `rollscope.store.reader.Reader`."""
+
+    connection: Any
+
+    def refresh(self) -> Any: ...
+    def get(self, id: str) -> Rollout | None: ...
+    def runs(self) -> Any: ...
+    def files(self, table: str) -> Any: ...
+
+
+class Engine:
+    """Executes SQL over a reader's views."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def execute(self, sql: Sql) -> Any:
+        """A cursor over the result. Take everything from it, or close it."""
+        cursor = self.reader.connection.cursor()
+        return cursor.execute(sql.text, list(sql.params))
+
+    def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
+        cursor = self.execute(sql)
+        try:
+            return list(cursor.fetchall())
+        finally:
+            cursor.close()
+
+    def result(self, sql: Sql) -> Result:
+        """The result as something that other libraries can take."""
+        return Result(self.reader.connection.cursor(), sql)
+
+    def check(self, query: Query) -> None:
+        """Raise `QueryError` if the engine cannot read one of the query's patterns."""
+        import duckdb
+
+        for test in query.patterns:
+            try:
+                self.rows(Sql("SELECT regexp_matches('', ?)", (test.text,)))
+            except duckdb.Error as error:
+                said = str(error).partition("Error: ")[2] or str(error)
+                what = f"the pattern cannot be read: {said.splitlines()[0]}"
+                raise QueryError(what, query.text, test.start, test.end) from None
+
+
+def select(query: Query, columns: Sql, tail: Sql | None = None, also: Sql | None = None) -> Sql:
+    """`SELECT columns FROM rollouts r` where the query holds, and `also`; then `tail`."""
+    where = query.where if also is None else all_of((query.where, also))
+    sql = Sql("SELECT {} FROM rollouts r WHERE {}").fill(columns, where)
+    if tail is not None:
+        sql = Sql.join(" ", (sql, tail))
+    return with_hits(query, sql)
+
+
+def with_hits(query: Query, sql: Sql) -> Sql:
+    """Put the table `hits` before a statement that uses the query's `where`."""
+    if not query.terms:
+        return sql
+    return Sql("WITH hits AS MATERIALIZED ({}) {}").fill(hits_table(query), sql)

@@ -1,0 +1,195 @@
+"""The keys of the query language, derived from the schema, each with its kind of match.
+
+| kind | takes | true when |
+|---|---|---|
+| number | `5` `<5` `<=5` `>5` `>=5` `1..5` `1..` `..5` `nan` | the number is so |
+| time | the same, or dates: `>2026-11-15`, `2026-11-15T10:30..` | the time is so |
+| bool | `true` `false` | it is that |
+| equal | `word` `"word"` `/re/` | the text is exactly that (or the pattern is found in it) |
+| contains | `word` `"Word"` `/re/` | it contains that |
+| member | `word` `"word"` `/re/` | one of its entries is exactly that |
+| json | all of these | the JSON value, or an entry of the JSON list, is so |
+| text | `word` `"Word"` `/re/` | a message of the rollout contains that |
+| any | a key | see `has` |
+
+`key:none` is true when there is no value, whatever the kind.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Literal, NamedTuple
+
+from rollscope.model.schema import ROLLOUTS
+
+from .errors import QueryError
+
+Kind = Literal["number", "time", "bool", "equal", "contains", "member", "json", "text", "any"]
+
+
+class Key(NamedTuple):
+    """A key as a person types it, and what it reads."""
+
+    name: str
+    """Ends in `.*` when a name of the user's own follows the dot."""
+    kind: Kind
+    doc: str
+    sql: str
+    """The value, over one row `r` of the table `rollouts`. Written here and nowhere else: no
+    part of a query ever becomes SQL. `?` stands for the name after the dot."""
+    columns: tuple[str, ...]
+    """Columns of `rollouts` that `sql` reads."""
+    whole: bool = False
+    """A whole number: compared as such, and never NaN."""
+
+
+class Asked(NamedTuple):
+    """A key of a query: which one, and the name after its dot."""
+
+    key: Key
+    path: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return ".".join((self.key.name.removesuffix(".*"), *self.path))
+
+
+_RENAMED = {"tools": "tool", "labels": "label", "flags": "flag"}
+"""Lists are asked for by the name of one entry."""
+
+_TIMES = ("time", "start", "end")
+
+
+def _from_schema() -> list[Key]:
+    keys = []
+    for column in ROLLOUTS:
+        name, match = column.name, column.match
+        sql = f'r."{name}"'
+        if match is None:
+            continue
+        if match == "map":
+            doc = column.doc.removesuffix(".")
+            keys.append(Key(f"{name}.*", "number", f"{doc}: one of them.", f"{sql}[?]", (name,)))
+        elif match == "json":
+            keys.append(Key(f"{name}.*", "json", column.doc, sql, (name,)))
+        else:
+            kind: Kind = "time" if name in _TIMES else match
+            whole = column.type == "BIGINT"
+            keys.append(Key(_RENAMED.get(name, name), kind, column.doc, sql, (name,), whole))
+    return keys
+
+
+_COMPUTED = [
+    Key(
+        "duration",
+        "number",
+        "Seconds from its start to its end.",
+        'r."end" - r."start"',
+        ("end", "start"),
+    ),
+    Key(
+        "staleness",
+        "number",
+        "Steps between asking for it and learning from it.",
+        'r."trained_step" - r."step"',
+        ("trained_step", "step"),
+        True,
+    ),
+    Key(
+        "version",
+        "number",
+        "A version of the weights that wrote some of it (any from `version_min` to `version_max`).",
+        "",
+        ("version_min", "version_max", "policy_version"),
+        True,
+    ),
+    Key(
+        "error",
+        "contains",
+        "Kind, type or text of the error.",
+        "",
+        ("error_kind", "error_type", "error_text"),
+    ),
+    Key("superseded", "bool", "Replaced by a later launch?", 'r."superseded"', ("superseded",)),
+    Key("validate", "bool", "verl's word: true is split eval.", "r.\"split\" = 'eval'", ("split",)),
+    Key("text", "text", "Text, tool arguments or tool results of any message.", "", ()),
+    Key("assistant", "text", "The same, of the assistant's messages.", "", ()),
+    Key("user", "text", "The same, of the user's messages.", "", ()),
+    Key("system", "text", "The same, of system messages.", "", ()),
+    Key("role.*", "text", "The same, of messages with that role: `role.tool:`.", "", ()),
+    Key("has", "any", "Is there a value? `has:reward`, `has:meta.lang`.", "", ()),
+]
+
+KEYS: dict[str, Key] = {key.name: key for key in [*_from_schema(), *_COMPUTED]}
+
+ALIASES = {
+    "annotation": "label",
+    "data_source": "dataset",
+    "env": "environment",
+    "example": "task",
+    "example_id": "task",
+    "experiment": "run",
+    "experiment_name": "run",
+    "finish_reason": "stop_reason",
+    "flags": "flag",
+    "global_step": "step",
+    "global_steps": "step",
+    "instance_id": "task",
+    "iteration": "step",
+    "labels": "label",
+    "num_turns": "turns",
+    "phase": "split",
+    "project_name": "project",
+    "prompt_length": "prompt_tokens",
+    "repetition_id": "index",
+    "response_length": "response_tokens",
+    "restart": "launch",
+    "rollout_n": "index",
+    "sample_index": "task",
+    "score": "reward",
+    "status": "fate",
+    "tools": "tool",
+    "trial": "run",
+    "uid": "group",
+}
+"""Words of the trainers, and the keys they mean."""
+
+PLAIN_KEYS = tuple(name for name in KEYS if not name.endswith(".*"))
+
+
+def find(pieces: tuple[str, ...]) -> Asked | None:
+    """The key that these pieces between dots name, or None."""
+    head, path = ALIASES.get(pieces[0], pieces[0]), pieces[1:]
+    if not path:
+        return Asked(KEYS[head]) if head in KEYS else None
+    if f"{head}.*" not in KEYS:
+        return None
+    if head in ("meta", "sampling"):
+        return Asked(KEYS[f"{head}.*"], path)
+    return Asked(KEYS[f"{head}.*"], (".".join(path),))
+
+
+def known(pieces: tuple[str, ...], query: str, start: int, end: int) -> Asked:
+    """The key that the pieces name, or an error that names the nearest ones."""
+    asked = find(pieces)
+    if asked is None:
+        raise unknown(".".join(pieces), query, start, end)
+    return asked
+
+
+def unknown(written: str, query: str, start: int, end: int) -> QueryError:
+    """The error for a word that is no key."""
+    if f"{written}.*" in KEYS:
+        what = f"{written} needs a name after it: {written}.NAME"
+        return QueryError(what, query, start, end)
+    near = nearest(written)
+    what = f'unknown key "{written}"'
+    if not near:
+        what += ' (to look for text that contains a colon, put it into "...")'
+    return QueryError(what, query, start, end, near)
+
+
+def nearest(word: str) -> tuple[str, ...]:
+    """Known keys and aliases that look like the word, the likeliest first."""
+    words = [name.removesuffix(".*") for name in KEYS] + list(ALIASES)
+    return tuple(difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6))

@@ -1,0 +1,79 @@
+"""Text terms: what of a message is searched, and how.
+
+Searched are a message's text, the arguments of its tool calls, and what else its parts hold
+(tool results that are not text). Arguments and parts are JSON; they are looked at as they
+were written, and besides each text inside them is looked at unescaped, also when arguments
+are a string that holds JSON. So `print("hi")` is found in `{"code":"print(\\"hi\\")"}`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .sql import Sql, all_of, any_of
+from .values import Text
+
+
+class TextTerm(NamedTuple):
+    """A text to be found in the messages of one role (None: of all)."""
+
+    role: str | None
+    test: Text | None
+    """None: any message of that role will do."""
+
+
+def contains(value: Sql, test: Text) -> Sql:
+    """Is the text found inside the value? (`ilike` and `lower` take twice as long as RE2.)"""
+    if test.kind == "exact":
+        return Sql("contains({}, ?)", (test.text,)).fill(value)
+    return Sql("regexp_matches({}, ?)", (pattern(test),)).fill(value)
+
+
+def pattern(test: Text) -> str:
+    """The RE2 pattern that finds the text."""
+    if test.kind == "regex":
+        return test.text
+    fold = "(?i)" if test.kind == "fold" else ""
+    return fold + re.sub(r"[^A-Za-z0-9_\x80-\U0010ffff]", _escaped, test.text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match.group()
+    return f"\\{char}" if char.isprintable() else f"\\x{{{ord(char):x}}}"
+
+
+_WRITTEN = """list_concat(
+    json_extract_string(m.tool_calls, '$[*].arguments'),
+    json_extract_string(m.parts, '$[*].call.arguments'),
+    json_extract_string(m.parts, '$[*].data'))"""
+
+_UNESCAPED = f"""flatten(list_transform({_WRITTEN}, lambda w: CASE WHEN json_valid(w) THEN
+    list_transform(list_filter(json_extract(w, '$.**'), lambda v: json_type(v) = 'VARCHAR'),
+                   lambda v: v ->> '$') END))"""
+
+_SAFE = re.compile(r"[A-Za-z0-9_ .,:;=+*#@!?%$|~^()\[\]{}-]*")
+"""Texts that JSON writes as they are, unless somebody spelled them out as `\\u....`."""
+
+
+def message_has(term: TextTerm) -> Sql:
+    """Does message `m` contain it?"""
+    parts = [] if term.role is None else [Sql("m.role = ?", (term.role,))]
+    if term.test is not None:
+        test = term.test
+        inside = Sql(f"len(list_filter(list_concat({_WRITTEN}, {_UNESCAPED}), lambda x: {{}})) > 0")
+        looked = Sql("CASE WHEN {} THEN {} ELSE FALSE END").fill(
+            any_of(_may_hold(column, test) for column in ("m.tool_calls", "m.parts")),
+            inside.fill(contains(Sql("x"), test)),
+        )
+        parts.append(any_of((contains(Sql("m.text"), test), looked)))
+    return all_of(parts)
+
+
+def _may_hold(column: str, test: Text) -> Sql:
+    """A cheap look at the JSON as it lies, before it is taken apart."""
+    there = Sql(f"{column} IS NOT NULL")
+    if test.kind == "regex" or not _SAFE.fullmatch(test.text):
+        return there
+    spelled = Sql(f"contains({column}::VARCHAR, ?)", ("\\u",))
+    return all_of((there, any_of((contains(Sql(f"{column}::VARCHAR"), test), spelled))))

@@ -1,0 +1,162 @@
+"""A selection: the rollouts that a query finds, in an order, read when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, overload
+
+from .compile import Query
+from .engine import Engine, select
+from .order import Order
+from .rows import COLUMNS, Row
+from .sql import Sql, all_of
+
+COUNT = Sql("count(*)")
+_BATCH = 2048
+
+
+class Counts(NamedTuple):
+    """How many rollouts a query finds, and what it left out."""
+
+    matched: int
+    superseded: int
+    """Left out because a later launch made the same rollout again; `launch:` asks for them."""
+    total: int
+    """All rollouts of the store that are not superseded."""
+
+
+class Page(NamedTuple):
+    """Some rows, and the cursor with which the next page is asked for (None: that was all)."""
+
+    rows: list[Row]
+    next: str | None
+
+
+class Selection:
+    """What `store.rollouts(...)` gives: iterate it, slice it, count it, or take it elsewhere.
+
+    >>> for row in store.rollouts("reward:<0.2", order="-advantage", limit=50):
+    ...     print(row.id, row.step, row.reward)
+
+    Nothing is read before it is asked for, and each question reads anew.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        query: Query,
+        order: Order,
+        limit: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        offset: int = 0,
+    ) -> None:
+        self._engine = engine
+        self.query = query
+        self.order = order
+        self.limit = limit
+        self.columns = tuple(columns)
+        self._offset = offset
+
+    def __repr__(self) -> str:
+        limit = "" if self.limit is None else f", limit={self.limit}"
+        return f"Selection({self.query.text!r}, order={self.order.text!r}{limit})"
+
+    def __iter__(self) -> Iterator[Row]:
+        cursor = self._engine.execute(self._sql())
+        try:
+            while batch := cursor.fetchmany(_BATCH):
+                for values in batch:
+                    yield Row(self.columns, values)
+        finally:
+            cursor.close()
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Selection: ...
+    def __getitem__(self, place: int | slice) -> Row | Selection:
+        """One row, or a part. For long ways use `page`: a cursor does not count rows."""
+        if isinstance(place, int):
+            if place < 0:
+                raise IndexError("counted from the end: reverse the order instead")
+            for row in self[place : place + 1]:
+                return row
+            raise IndexError(f"the selection has no row {place}")
+        start, stop = place.start or 0, place.stop
+        if place.step not in (None, 1) or start < 0 or (stop is not None and stop < 0):
+            raise ValueError("a selection is sliced forwards, one by one: selection[10:20]")
+        ends = [end for end in (self.limit, stop) if end is not None]
+        limit = max(0, min(ends) - start) if ends else None
+        offset = self._offset + start
+        return Selection(self._engine, self.query, self.order, limit, self.columns, offset)
+
+    def count(self) -> int:
+        """How many rollouts match the query, whatever the limit."""
+        return int(self._engine.rows(select(self.query, COUNT))[0][0])
+
+    def counts(self) -> Counts:
+        """How many match, out of how many, and how many superseded ones were left out."""
+        matched = self.count()
+        left_out = 0
+        everything = 'count(*) FILTER (NOT r."superseded"), count(*) FILTER (r."superseded")'
+        total, replaced = self._engine.rows(Sql(f"SELECT {everything} FROM rollouts r"))[0]
+        if replaced and not self.query.superseded:
+            with_old = select(self.query.with_superseded(), COUNT)
+            left_out = int(self._engine.rows(with_old)[0][0]) - matched
+        return Counts(matched, left_out, int(total))
+
+    def page(self, size: int = 50, after: str | None = None) -> Page:
+        """The next `size` rows after a cursor. Stable while rollouts are being added."""
+        width = len(self.columns)
+        places = Sql.join(", ", (column.value for column in self.order.columns))
+        columns = Sql("{}, {}").fill(self._columns(), places)
+        beyond = None if after is None else self.order.after(after)
+        found = self._first(columns, size + 1, beyond)
+        rows = [Row(self.columns, values[:width]) for values in found[:size]]
+        if len(found) <= size or not rows:
+            return Page(rows, None)
+        return Page(rows, self.order.cursor(found[size - 1][width:]))
+
+    def ids(self) -> list[str]:
+        """The ids, in order."""
+        sql = select(self.query, Sql('r."id"'), self._tail())
+        return [row[0] for row in self._engine.rows(sql)]
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`."""
+        return self._engine.result(self._sql()).to_arrow()
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`."""
+        return self._engine.result(self._sql()).to_polars()
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`."""
+        return self._engine.result(self._sql()).to_pandas()
+
+    def _columns(self) -> Sql:
+        return Sql(", ".join(f'r."{name}"' for name in self.columns))
+
+    def _sql(self) -> Sql:
+        return select(self.query, self._columns(), self._tail())
+
+    def _tail(self) -> Sql:
+        limit = "" if self.limit is None else f" LIMIT {int(self.limit)}"
+        offset = f" OFFSET {int(self._offset)}" if self._offset else ""
+        return Sql(f"ORDER BY {{}}{limit}{offset}").fill(self.order.sql())
+
+    def _first(self, columns: Sql, limit: int, also: Sql | None) -> list[tuple[Any, ...]]:
+        """The first rows in order.
+
+        Sorted by time, a full page of rollouts that have a time needs no look at those that
+        have none: then the engine skips whole files (25 ms instead of 130 for a million).
+        """
+        if self.order.by_time is not None:
+            quick = self.order.by_time
+            known = all_of(piece for piece in (quick.known, also) if piece is not None)
+            tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(quick.order)
+            found = self._engine.rows(select(self.query, columns, tail, known))
+            if len(found) == limit:
+                return found
+        tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(self.order.sql())
+        return self._engine.rows(select(self.query, columns, tail, also))
