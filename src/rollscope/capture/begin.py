@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .cluster import adopt, share
 from .launch import export_launch
 from .problems import guard, problems, swallowed
 from .redact import Redactor
@@ -46,6 +47,7 @@ def init(
     gives a run that records nothing. Environment variables win over arguments; see
     docs/configuration.md.
     """
+    adopt()
     setup = resolve(
         project,
         run,
@@ -91,6 +93,7 @@ def join(
     Never raises.
     """
     with guard(f"adapter {adapter}: joining a run"):
+        adopt()
         is_on = setting("ROLLSCOPE")
         if is_on is False:
             return None
@@ -165,6 +168,7 @@ def _begin(
         _runs.append(run)
     export_launch(setup.launch)
     run.start()
+    share()
     if setup.sinks:
         _forward(run)
     return run

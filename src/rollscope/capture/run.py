@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,8 @@ class Run:
         """Takes what could not be stored faithfully, and reports it."""
         self._sampler = Sampler(setup.sample) if setup.sample is not None else None
         self._adapters: list[Adapter] = []
+        self.before_finish: list[Callable[[], None]] = []
+        """Called by `finish`: what adapters have taken and not handed over yet."""
         self._sampled_out = 0
         self._is_off = is_off
         self._is_finished = is_off
@@ -258,6 +260,9 @@ class Run:
         """Write what is queued, and say in one line what became of everything."""
         if self._is_finished:
             return
+        for hand_over in self.before_finish:
+            with guard("run.finish"):
+                hand_over()
         self._is_finished = True
         with guard("run.finish"):
             self._background.close()
