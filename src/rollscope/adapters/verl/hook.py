@@ -1,0 +1,193 @@
+"""Attaching to verl, and only when somebody asked.
+
+Until then none of verl's functions is replaced. What waits is a description of one attribute:
+`AgentLoopWorker`, `PPOTrainer` and `RayPPOTrainer` all begin with `self.config = config`, and
+that assignment is where verl's own configuration is read. If it says
+`actor_rollout_ref.rollout.trace.backend=rollscope`, or a run is active, or `ROLLSCOPE=on`,
+the functions are wrapped; else nothing happens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ... import capture
+from ...capture import Run, Sample, guard
+from .._imports import when_imported
+from . import trainer, worker
+from .recording import traced
+
+BACKEND = "rollscope"
+"""The word for `actor_rollout_ref.rollout.trace.backend`."""
+
+_AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
+_CONFIGURED = {
+    _AGENT_LOOP: "AgentLoopWorker",
+    "verl.trainer.ppo.ray_trainer": "RayPPOTrainer",
+    "verl.trainer.ppo.v1.trainer_base": "PPOTrainer",
+}
+"""Classes whose instances are given verl's whole configuration as `self.config`."""
+
+_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    _AGENT_LOOP: lambda module: _patch_agent_loop(module),
+    "verl.experimental.agent_loop.tool_agent_loop": worker.patch_tools,
+    "verl.trainer.ppo.ray_trainer": trainer.patch_legacy,
+    "verl.trainer.ppo.v1.trainer_base": trainer.patch_v1,
+    "verl.trainer.ppo.v1.replay_buffer": trainer.patch_replay_buffer,
+    "verl.utils.tracking": trainer.patch_tracking,
+    "verl.utils.rollout_trace": lambda module: _patch_ops(module),
+}
+
+
+def wait() -> None:
+    """Look at verl's configuration as soon as there is one. Replaces no function."""
+    for module, name in _CONFIGURED.items():
+        when_imported(module, _watch(name))
+
+
+def attach(config: Any = None) -> Run | None:
+    """Record verl's rollouts in this process: into the active run, or one named by `config`.
+
+    Needed only in scripts that build workers by themselves before `rollscope.init`.
+    """
+    return _consider(config, asked=True)
+
+
+def _watch(name: str) -> Callable[[ModuleType], None]:
+    def watch(module: ModuleType) -> None:
+        with guard(f"adapter verl: {module.__name__}.{name}"):
+            found = getattr(module, name, None)
+            if not isinstance(found, type):
+                raise AttributeError(f"verl {_version()} has no class {name} in {module.__name__}")
+            if not isinstance(vars(found).get("config"), _Config):
+                found.config = _Config()  # type: ignore[attr-defined]
+
+    return watch
+
+
+class _Config:
+    """A `config` attribute that is looked at when it is set, and else behaves like any other."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__["config"] = value
+        with guard("adapter verl: reading the configuration"):
+            _consider(value)
+
+
+def _consider(config: Any, asked: bool = False) -> Run | None:
+    trace = _select(config, "actor_rollout_ref.rollout.trace") or {}
+    by_config = trace.get("backend") == BACKEND
+    project = trace.get("project_name") or _select(config, "trainer.project_name")
+    name = trace.get("experiment_name") or _select(config, "trainer.experiment_name")
+    cap = trace.get("max_samples_per_step_per_worker")
+    run = capture.join(
+        project,
+        name,
+        adapter="verl",
+        version=_version(),
+        seams=worker.SEAMS,
+        asked=asked or by_config,
+        config=_plain(config),
+        sample=None if cap is None else Sample(groups_per_step=int(cap)),
+    )
+    if run is not None:
+        if worker.flush not in run.before_finish:
+            run.before_finish.append(worker.flush)
+        _patch_all()
+    return run
+
+
+def _select(config: Any, path: str) -> Any:
+    for name in path.split("."):
+        config = None if config is None else config.get(name)
+    return config
+
+
+def _plain(config: Any) -> dict[str, Any] | None:
+    """The configuration as JSON: interpolations that cannot be resolved stay as they are."""
+    if config is None:
+        return None
+    from omegaconf import OmegaConf
+
+    if not OmegaConf.is_config(config):
+        return dict(config)
+    made = OmegaConf.to_container(config, resolve=False)
+    return made if isinstance(made, dict) else None
+
+
+def _version() -> str | None:
+    return getattr(sys.modules.get("verl"), "__version__", None)
+
+
+# -- wrapping --------------------------------------------------------------------------
+
+_patched: set[str] = set()
+
+
+def _patch_all() -> None:
+    for name, patch in _PATCHES.items():
+        if name not in _patched:
+            _patched.add(name)
+            when_imported(name, _guarded(patch))
+
+
+def _guarded(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def guarded(module: ModuleType) -> None:
+        try:
+            patch(module)
+        except AttributeError as error:
+            capture.report(
+                "adapter verl",
+                f"verl {_version()} is not as expected: {module.__name__}: {error}. What this "
+                "seam gives is missing from the rollouts; the rest is recorded.",
+            )
+
+    return guarded
+
+
+def _patch_agent_loop(module: ModuleType) -> None:
+    worker.patch(module)
+    trainer.patch_manager(module)
+
+
+def _patch_ops(rollout_trace: ModuleType) -> None:
+    """Every method marked with verl's `rollout_trace_op`, marked already or later on.
+
+    verl's own wrapper stays inside ours, so its own backends go on as before.
+    """
+    original = rollout_trace.rollout_trace_op
+
+    def rollout_trace_op(function: Any) -> Any:
+        return traced(original(function))
+
+    marks = _codes_of(original)
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if not any(value is original or value is rollout_trace for value in names.values()):
+            continue  # nothing in it can be marked
+        for name, value in list(names.items()):
+            if value is original:
+                names[name] = rollout_trace_op
+            elif isinstance(value, type):
+                _trace_marked(value, marks)
+            elif type(value).__name__.startswith("ActorClass"):  # of Ray
+                _trace_marked(value.__ray_metadata__.modified_class, marks)
+
+
+def _codes_of(decorator: Callable[..., Any]) -> set[Any]:
+    """The code that verl's decorator puts around a method, by which it is recognised."""
+
+    async def async_example(self: Any) -> None: ...
+
+    def example(self: Any) -> None: ...
+
+    return {decorator(async_example).__code__, decorator(example).__code__}
+
+
+def _trace_marked(cls: type, marks: set[Any]) -> None:
+    for name, method in list(vars(cls).items()):
+        if isinstance(method, FunctionType) and method.__code__ in marks:
+            setattr(cls, name, traced(method))

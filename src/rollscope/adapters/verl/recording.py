@@ -1,0 +1,178 @@
+"""What happens inside one agent loop, noted while it runs.
+
+The job of the current task is a context variable, so that any number of loops may be
+interleaved in one event loop. Noting costs little: token lists are copied once per call of
+the engine, other arguments are snapshotted without their token lists (verl hands the whole
+prompt to every call; keeping it each time would grow with the square of the turns).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from ...capture import guard
+from ...capture.context import Here, here, inside
+from ...capture.live import LiveRollout
+from ...model import Error, Span, ToolCall
+from .convert import Generation, Job
+
+
+class Recording(NamedTuple):
+    """One agent loop that is being recorded."""
+
+    job: Job
+    live: LiveRollout
+
+
+current: ContextVar[Recording | None] = ContextVar("rollscope_verl", default=None)
+
+_LONG = 16  # a list of more numbers than this is a row of tokens, not an argument
+
+
+def traced(method: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    """A method that becomes a span of the agent loop it is called in, and else is as before."""
+    label = name or method.__qualname__
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def async_traced(self: Any, *args: Any, **kwargs: Any) -> Any:
+            recording = current.get()
+            span = recording and _begin(recording, label, method, self, args, kwargs)
+            if recording is None or span is None:
+                return await method(self, *args, **kwargs)
+            try:
+                with inside(Here(recording.live, span.id, here().is_tracing)):
+                    result = await method(self, *args, **kwargs)
+            except BaseException as error:
+                _end(recording.job, span, error=error)
+                raise
+            _end(recording.job, span, result)
+            return result
+
+        return async_traced
+
+    @functools.wraps(method)
+    def sync_traced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = current.get()
+        span = recording and _begin(recording, label, method, self, args, kwargs)
+        if recording is None or span is None:
+            return method(self, *args, **kwargs)
+        try:
+            with inside(Here(recording.live, span.id, here().is_tracing)):
+                result = method(self, *args, **kwargs)
+        except BaseException as error:
+            _end(recording.job, span, error=error)
+            raise
+        _end(recording.job, span, result)
+        return result
+
+    return sync_traced
+
+
+def _begin(
+    recording: Recording,
+    label: str,
+    method: Callable[..., Any],
+    instance: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Span | None:
+    with guard(f"adapter verl: span {label}"):
+        arguments = dict(_signature(method).bind(instance, *args, **kwargs).arguments)
+        arguments.pop("self", None)
+        arguments |= arguments.pop("kwargs", {})
+        prompt = arguments.get("prompt_ids")
+        span = Span(
+            name=label,
+            id=recording.live.new_span_id(),
+            parent=here().span,
+            start=time.time(),
+            inputs={k: snapshot(v) for k, v in arguments.items() if k not in _NEVER},
+            # Taken out again when the call ends.
+            meta={} if prompt is None else {"prompt_ids": list(prompt)},
+        )
+        recording.job.spans.append(span)
+        return span
+    return None
+
+
+_NEVER = frozenset({"agent_data", "raw_prompt", "multi_modal_data"})
+"""Arguments that hold the whole state of the loop, or stand in the rollout anyway."""
+
+
+def _end(job: Job, span: Span, result: Any = None, error: BaseException | None = None) -> None:
+    with guard(f"adapter verl: span {span.name}"):
+        span.end = time.time()
+        prompt = span.meta.pop("prompt_ids", None)
+        if error is not None:
+            span.error = Error(type=type(error).__name__, text=str(error) or None)
+            return
+        span.outputs = snapshot(result)
+        if prompt is not None and getattr(result, "token_ids", None) is not None:
+            job.generations.append(_generation(span, prompt, result))
+        elif span.name.endswith("extract_tool_calls"):
+            _note_calls(job, result)
+
+
+def _generation(span: Span, prompt: list[int], output: Any) -> Generation:
+    extra = getattr(output, "extra_fields", None) or {}
+    version = extra.get("global_steps")
+    return Generation(
+        span=str(span.id),
+        parent=span.parent,
+        prompt=prompt,
+        ids=list(output.token_ids),
+        stop_reason=getattr(output, "stop_reason", None),
+        version=None if version is None else int(version),
+        start=span.start,
+        end=span.end,
+    )
+
+
+def _note_calls(job: Job, result: Any) -> None:
+    """What verl's parser read out of the newest generation: `(content, calls)`."""
+    spans = {g.span for g in job.generations}
+    turns = [g for g in job.generations if g.parent not in spans]
+    if not turns or not isinstance(result, tuple) or len(result) != 2:
+        return
+    calls = [
+        ToolCall(
+            id=getattr(call, "tool_call_id", None),
+            name=getattr(call, "name", None),
+            arguments=getattr(call, "arguments", None),
+        )
+        for call in result[1]
+    ]
+    job.calls.append((turns[-1].span, calls))
+
+
+@functools.lru_cache(maxsize=256)
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(method)
+
+
+def snapshot(value: Any, depth: int = 0) -> Any:
+    """A copy for the record: no token lists, no arrays, no foreign objects."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if depth > 6:
+        return f"<{type(value).__name__}>"
+    if isinstance(value, (list, tuple)):
+        if len(value) > _LONG and isinstance(value[0], (int, float)):
+            return {"length": len(value)}
+        return [snapshot(v, depth + 1) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): snapshot(v, depth + 1) for k, v in value.items()}
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        scalar = len(shape) == 0 and hasattr(value, "item")
+        return value.item() if scalar else {"shape": [int(n) for n in shape]}
+    if hasattr(type(value), "model_fields") or hasattr(value, "__dataclass_fields__"):
+        fields = {k: v for k, v in vars(value).items() if v is not None}
+        return {k: snapshot(v, depth + 1) for k, v in fields.items()}
+    return f"<{type(value).__name__}>"
