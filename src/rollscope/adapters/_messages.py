@@ -70,6 +70,7 @@ def split(
     streams: Mapping[str, Sequence[Any] | None] | None = None,
     chat: Sequence[Mapping[str, Any]] | None = None,
     turns: Sequence[Any] | None = None,
+    headers: Sequence[tuple[int, int, str]] = (),
     problems: list[str] | None = None,
 ) -> list[Message]:
     """The messages of one row.
@@ -78,7 +79,8 @@ def split(
     say. `turns` (a number per token) cuts further. `streams` are aligned to `ids` (see
     `after_prompt`); one of another length is left out and told in `problems`. `chat` are the
     structured messages that the row begins with, if the trainer has them: they name tool
-    calls, tools and images that text cannot.
+    calls, tools and images that text cannot. `headers` are headers of a template that the
+    trainer itself knows, as (first token, how many tokens, role).
     """
     problems = problems if problems is not None else []
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
@@ -90,7 +92,7 @@ def split(
         for name, values in (streams or {}).items()
         if (fit := same_length(name, values, n, problems)) is not None
     }
-    row = _Row(ids, tokenizer)
+    row = _Row(ids, tokenizer, headers)
     pieces: list[_Piece] = []
     for begin, end, wrote in _spans(n, sampled, turns):
         if wrote:
@@ -109,8 +111,11 @@ def after_prompt(prompt: int, values: Sequence[Any] | None) -> list[Any] | None:
 class _Row:
     """The ids of a row with their text, by token."""
 
-    def __init__(self, ids: list[int], tokenizer: Any) -> None:
+    def __init__(
+        self, ids: list[int], tokenizer: Any, headers: Sequence[tuple[int, int, str]] = ()
+    ) -> None:
         self.ids = ids
+        self._headers = headers
         known = decode(tokenizer, ids) if tokenizer is not None else Decoded("", None)
         self.text, self.ends = known
         self.tokenizer = tokenizer
@@ -142,14 +147,19 @@ class _Row:
         """Template headers in a span: (token, first character after it, role)."""
         if self.ends is None:
             return []
-        found = []
+        found = [
+            (token, self.start(token + length), role)
+            for token, length, role in self._headers
+            if begin <= token < end
+        ]
+        told = {token for token, _, _ in found}
         for match in _HEADER.finditer(self.text, self.start(begin), self.start(end)):
             mark = _MARK.match(match.group())
             token = self.mark_at(match.start(), mark.group()) if mark else None
-            if token is not None and match.lastgroup is not None:
+            if token is not None and token not in told and match.lastgroup is not None:
                 role = match.group(match.lastgroup)
                 found.append((token, match.end(), _ROLES.get(role, role)))
-        return found
+        return sorted(found)
 
     def footer(self, begin: int, end: int) -> int:
         """Where the content of a span ends and the template's closing marks begin."""

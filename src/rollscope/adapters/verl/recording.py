@@ -42,16 +42,21 @@ def traced(method: Callable[..., Any], name: str | None = None) -> Callable[...,
         @functools.wraps(method)
         async def async_traced(self: Any, *args: Any, **kwargs: Any) -> Any:
             recording = current.get()
-            span = recording and _begin(recording, label, method, self, args, kwargs)
+            span = None
+            if recording is not None:
+                with guard(f"adapter verl: span {label}"):
+                    span = _begin(recording, label, method, (self, *args), kwargs)
             if recording is None or span is None:
                 return await method(self, *args, **kwargs)
             try:
                 with inside(Here(recording.live, span.id, here().is_tracing)):
                     result = await method(self, *args, **kwargs)
             except BaseException as error:
-                _end(recording.job, span, error=error)
+                with guard(f"adapter verl: span {label}"):
+                    _end(recording.job, span, error=error)
                 raise
-            _end(recording.job, span, result)
+            with guard(f"adapter verl: span {label}"):
+                _end(recording.job, span, result)
             return result
 
         return async_traced
@@ -59,16 +64,21 @@ def traced(method: Callable[..., Any], name: str | None = None) -> Callable[...,
     @functools.wraps(method)
     def sync_traced(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current.get()
-        span = recording and _begin(recording, label, method, self, args, kwargs)
+        span = None
+        if recording is not None:
+            with guard(f"adapter verl: span {label}"):
+                span = _begin(recording, label, method, (self, *args), kwargs)
         if recording is None or span is None:
             return method(self, *args, **kwargs)
         try:
             with inside(Here(recording.live, span.id, here().is_tracing)):
                 result = method(self, *args, **kwargs)
         except BaseException as error:
-            _end(recording.job, span, error=error)
+            with guard(f"adapter verl: span {label}"):
+                _end(recording.job, span, error=error)
             raise
-        _end(recording.job, span, result)
+        with guard(f"adapter verl: span {label}"):
+            _end(recording.job, span, result)
         return result
 
     return sync_traced
@@ -78,27 +88,24 @@ def _begin(
     recording: Recording,
     label: str,
     method: Callable[..., Any],
-    instance: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> Span | None:
-    with guard(f"adapter verl: span {label}"):
-        arguments = dict(_signature(method).bind(instance, *args, **kwargs).arguments)
-        arguments.pop("self", None)
-        arguments |= arguments.pop("kwargs", {})
-        prompt = arguments.get("prompt_ids")
-        span = Span(
-            name=label,
-            id=recording.live.new_span_id(),
-            parent=here().span,
-            start=time.time(),
-            inputs={k: snapshot(v) for k, v in arguments.items() if k not in _NEVER},
-            # Taken out again when the call ends.
-            meta={} if prompt is None else {"prompt_ids": list(prompt)},
-        )
-        recording.job.spans.append(span)
-        return span
-    return None
+) -> Span:
+    arguments = dict(_signature(method).bind(*args, **kwargs).arguments)
+    arguments.pop("self", None)
+    arguments |= arguments.pop("kwargs", {})
+    prompt = arguments.get("prompt_ids")
+    span = Span(
+        name=label,
+        id=recording.live.new_span_id(),
+        parent=here().span,
+        start=time.time(),
+        inputs={k: snapshot(v) for k, v in arguments.items() if k not in _NEVER},
+        # Taken out again when the call ends.
+        meta={} if prompt is None else {"prompt_ids": list(prompt)},
+    )
+    recording.job.spans.append(span)
+    return span
 
 
 _NEVER = frozenset({"agent_data", "raw_prompt", "multi_modal_data"})
@@ -106,17 +113,16 @@ _NEVER = frozenset({"agent_data", "raw_prompt", "multi_modal_data"})
 
 
 def _end(job: Job, span: Span, result: Any = None, error: BaseException | None = None) -> None:
-    with guard(f"adapter verl: span {span.name}"):
-        span.end = time.time()
-        prompt = span.meta.pop("prompt_ids", None)
-        if error is not None:
-            span.error = Error(type=type(error).__name__, text=str(error) or None)
-            return
-        span.outputs = snapshot(result)
-        if prompt is not None and getattr(result, "token_ids", None) is not None:
-            job.generations.append(_generation(span, prompt, result))
-        elif span.name.endswith("extract_tool_calls"):
-            _note_calls(job, result)
+    span.end = time.time()
+    prompt = span.meta.pop("prompt_ids", None)
+    if error is not None:
+        span.error = Error(type=type(error).__name__, text=str(error) or None)
+        return
+    span.outputs = snapshot(result)
+    if prompt is not None and getattr(result, "token_ids", None) is not None:
+        job.generations.append(_generation(span, prompt, result))
+    elif span.name.endswith("extract_tool_calls"):
+        _note_calls(job, result)
 
 
 def _generation(span: Span, prompt: list[int], output: Any) -> Generation:

@@ -1,0 +1,377 @@
+"""Wrappers around tinker-cookbook's dataset, group builder, strategy and policy.
+
+They only look. What an environment returns, raises or keeps is its own; its methods are
+watched on the instance, so `isinstance` and every attribute stay as they were. Group builders
+travel to process pools by pickle, and take along what the worker needs to join the run.
+
+Importing this module imports tinker-cookbook; `tinker.traced` does, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import chz
+import tinker_cookbook
+from tinker_cookbook.completers import TokenCompleter
+from tinker_cookbook.rl.rollout_strategy import FailFast, RolloutStrategy
+from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
+
+from .. import capture
+from ..model import Error
+from . import tinker_train
+from .tinker import Notes, Place, _Action, _Turn, convert, convert_failed
+
+SEAMS = ("RLDatasetBuilder", "EnvGroupBuilder", "RolloutStrategy")
+
+_running: ContextVar[Notes | None] = ContextVar("rollscope_tinker_env", default=None)
+"""The environment whose rollout this task runs."""
+
+
+def traced(builder: Any, project: str | None, run: str | None) -> Any:
+    """See `tinker.traced`."""
+    if os.environ.get("ROLLSCOPE", "").strip().lower() in ("off", "0", "false", "no"):
+        return builder
+    with capture.guard("adapter tinker: traced"):
+        tinker_train.listen()
+        return TracedDatasetBuilder(inner=builder, project=project, run=run)
+    return builder
+
+
+def join(project: str | None = None, run: str | None = None) -> capture.Run | None:
+    """The run, named after the trainer's own config where nobody gave a name."""
+    names = tinker_train.names()
+    return capture.join(
+        project or names.project,
+        run or names.run,
+        adapter="tinker",
+        version=getattr(tinker_cookbook, "__version__", None),
+        seams=(*SEAMS, *tinker_train.attached()),
+        asked=True,
+        config=names.config,
+    )
+
+
+@chz.chz
+class TracedDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
+    """Builds the same datasets, whose rollouts are recorded."""
+
+    inner: Any
+    project: str | None = None
+    run: str | None = None
+
+    async def __call__(self) -> tuple[Any, Any]:
+        train, test = await self.inner()
+        with capture.guard("adapter tinker: datasets"):
+            tinker_train.attach()
+            if join(self.project, self.run) is not None:
+                tested = None if test is None else TracedDataset(test, "eval")
+                return TracedDataset(train, "train"), tested
+        return train, test
+
+
+class TracedDataset(RLDataset):  # type: ignore[misc]
+    """The same batches, of group builders that record."""
+
+    def __init__(self, inner: Any, split: str = "train") -> None:
+        self.inner, self.split = inner, split
+
+    def get_batch(self, index: int) -> Sequence[Any]:
+        builders = self.inner.get_batch(index)
+        with capture.guard("adapter tinker: a batch"):
+            return self._traced(builders, index)
+        return builders  # type: ignore[no-any-return]
+
+    def _traced(self, builders: Sequence[Any], index: int) -> list[Any]:
+        # The evaluator asks for all batches once, before any step: the step comes with each
+        # evaluation, and the place among all groups is what tells them apart.
+        training = self.split == "train"
+        first = 0 if training else index * len(self.inner.get_batch(0))
+        return [
+            TracedBuilder(
+                builder,
+                Place(
+                    split=self.split,
+                    step=index if training else None,
+                    group=first + i,
+                    dataset=_dataset(builder),
+                ),
+            )
+            for i, builder in enumerate(builders)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def _dataset(builder: Any) -> str | None:
+    tags = builder.logging_tags()
+    return str(tags[0]) if tags else None
+
+
+class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
+    """Makes the same environments, and records the group when its rewards are known."""
+
+    def __init__(self, inner: Any, place: Place) -> None:
+        self.inner = inner
+        self.place = place
+        self._env: dict[str, str] = capture.child_env()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._notes: list[Notes] = []
+        self._calls = 0
+        self._is_logged = False
+
+    def at(self, **changes: Any) -> TracedBuilder:
+        """A copy for one rollout of the group, elsewhere in the run."""
+        other = copy.copy(self)
+        other.place = replace(self.place, **changes)
+        other._begin()
+        return other
+
+    async def make_envs(self) -> Sequence[Any]:
+        envs: Sequence[Any] = await self.inner.make_envs()
+        with capture.guard("adapter tinker: watching environments"):
+            for env in envs:
+                notes = Notes(env=env, attempt=self._calls)
+                _watch(env, notes)
+                self._notes.append(notes)
+            self._calls += 1
+        return envs
+
+    async def compute_group_rewards(self, trajectories: list[Any], envs: Sequence[Any]) -> Any:
+        try:
+            rewards = await self.inner.compute_group_rewards(trajectories, envs)
+        except BaseException as error:
+            with capture.guard("adapter tinker: a failed grader"):
+                self._log(trajectories, envs, None, error)
+            raise
+        with capture.guard("adapter tinker: a group"):
+            self._log(trajectories, envs, rewards)
+        return rewards
+
+    async def cleanup(self) -> None:
+        with capture.guard("adapter tinker: a failed group"):
+            self._log_failed(sys.exc_info()[1])
+        with capture.guard("adapter tinker: the next roll"):
+            self.place = replace(self.place, roll=self.place.roll + 1)
+            self._begin()
+        await self.inner.cleanup()
+
+    def logging_tags(self) -> list[str]:
+        return self.inner.logging_tags()  # type: ignore[no-any-return]
+
+    def _log(
+        self,
+        trajectories: Sequence[Any],
+        envs: Sequence[Any],
+        rewards: Any,
+        error: BaseException | None = None,
+    ) -> None:
+        run = join()
+        if run is None:
+            return
+        by_env = {id(notes.env): notes for notes in self._notes}
+        problems: list[str] = []
+        rollouts = convert(
+            trajectories,
+            rewards,
+            envs=envs,
+            notes=[by_env.get(id(env)) for env in envs],
+            builder=self.inner,
+            place=self.place,
+            problems=problems,
+        )
+        for rollout in rollouts if error is not None else ():
+            rollout.fate, rollout.fate_reason = "failed", "the grader failed"
+            rollout.error = _error(error, "grader")
+        for problem in sorted(set(problems)):
+            capture.report("tinker", problem)
+        survived = {id(env) for env in envs}
+        failed = [n for n in self._notes if n.start is not None and id(n.env) not in survived]
+        rollouts += [convert_failed(n, i, self.place, self.inner) for i, n in enumerate(failed)]
+        self._is_logged = True
+        run.log(rollouts)
+
+    def _log_failed(self, error: BaseException | None) -> None:
+        """The group ended before its rewards: record what there is of each rollout."""
+        begun = [notes for notes in self._notes if notes.start is not None]
+        run = join() if begun and not self._is_logged else None
+        if run is None:
+            return
+        rollouts = [convert_failed(n, i, self.place, self.inner) for i, n in enumerate(begun)]
+        for rollout, notes in zip(rollouts, begun, strict=True):
+            rollout.index = begun.index(notes)
+            if error is None:
+                rollout.fate = "generated"
+            elif notes.error is None:
+                rollout.fate_reason = f"its group failed: {type(error).__name__}: {error}"
+        run.log(rollouts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"inner": self.inner, "place": self.place, "_env": self._env}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+        with capture.guard("adapter tinker: joining in a worker"):
+            if capture.active() is None:
+                os.environ.update(self._env)
+
+
+@dataclass(frozen=True)
+class TracedStrategy(RolloutStrategy):  # type: ignore[misc]
+    """The same strategy; notes when the policy was asked, and the errors it raised.
+
+    `traced` puts it in place by itself inside tinker-cookbook's training loops. In a loop of
+    your own: `do_group_rollout(builder, policy, strategy=TracedStrategy(RetryOnFailure()))`.
+    """
+
+    inner: Any = field(default_factory=FailFast)
+
+    @property
+    def catches_group_errors(self) -> bool:
+        return bool(self.inner.catches_group_errors)
+
+    async def execute(self, builder: Any, policy: Any) -> Any:
+        return await self.inner.execute(builder, _WatchedPolicy(policy))
+
+
+class _WatchedPolicy(TokenCompleter):  # type: ignore[misc]
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    async def __call__(self, model_input: Any, stop: Any, **kwargs: Any) -> Any:
+        start = time.time()
+        notes = _running.get()
+        try:
+            action = await self.inner(model_input, stop, **kwargs)
+        except BaseException as error:
+            if notes is not None:
+                notes.error = _error(error, "infrastructure")
+            raise
+        if notes is not None:
+            notes.samples.append((action, start, time.time()))
+        return action
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+# -- environments ----------------------------------------------------------------------
+
+
+def _watch(env: Any, notes: Notes) -> None:
+    """Note what goes through an environment. One that cannot be watched runs unwatched."""
+    watched: list[tuple[Any, str, Callable[..., Any]]] = [
+        (env, "initial_observation", _first_observation),
+        (env, "step", _step),
+    ]
+    inner = getattr(env, "message_env", None)
+    if inner is not None:
+        watched.append((inner, "initial_observation", _first_messages))
+    if hasattr(env, "_grade_with_rubric"):
+        watched.append((env, "_grade_with_rubric", _grade))
+    for owner, name, watcher in watched:
+        try:
+            setattr(owner, name, watcher(getattr(owner, name), notes))
+        except (AttributeError, TypeError) as error:
+            capture.report(
+                "tinker",
+                f"{type(owner).__name__}.{name} could not be watched ({error}): times and "
+                "failed rollouts of this environment are not recorded",
+            )
+
+
+Method = Callable[..., Awaitable[Any]]
+
+
+def _first_observation(original: Method, notes: Notes) -> Method:
+    async def initial_observation(*args: Any, **kwargs: Any) -> Any:
+        _running.set(notes)
+        notes.start = time.time()
+        try:
+            result = await original(*args, **kwargs)
+        except BaseException as error:
+            notes.error, notes.end = _error(error, "environment"), time.time()
+            raise
+        if isinstance(result, tuple):
+            notes.observation = result[0]
+        else:  # too long a prompt: there will be no step
+            notes.end = time.time()
+        return result
+
+    return initial_observation
+
+
+def _step(original: Method, notes: Notes) -> Method:
+    async def step(action: Any, *args: Any, **kwargs: Any) -> Any:
+        start = time.time()
+        reason = (kwargs.get("extra") or {}).get("stop_reason")
+        taken = next((a for a, _, _ in reversed(notes.samples) if a.tokens is action), None)
+        turn = _Turn(notes.observation, taken or _Action(list(action), None, reason))
+        notes.turns.append(turn)
+        try:
+            result = await original(action, *args, **kwargs)
+        except BaseException as error:
+            notes.error, notes.end = _error(error, "environment"), time.time()
+            raise
+        notes.end = time.time()
+        notes.steps.append((start, notes.end))
+        notes.observation = getattr(result, "next_observation", None)
+        turn.reward, turn.logs = getattr(result, "reward", None), getattr(result, "logs", {})
+        turn.metrics = getattr(result, "metrics", {})
+        return result
+
+    return step
+
+
+def _first_messages(original: Method, notes: Notes) -> Method:
+    async def initial_observation(*args: Any, **kwargs: Any) -> Any:
+        messages = await original(*args, **kwargs)
+        with capture.guard("adapter tinker: the prompt's messages"):
+            notes.prompt = copy.deepcopy(list(messages))  # the environment goes on writing in it
+        return messages
+
+    return initial_observation
+
+
+def _grade(original: Method, notes: Notes) -> Method:
+    async def grade(convo: Any, rubric: Any, *args: Any, **kwargs: Any) -> Any:
+        graded = await original(convo, rubric, *args, **kwargs)
+        with capture.guard("adapter tinker: a rubric's grade"):
+            score, text = graded
+            notes.grades.append((str(getattr(rubric, "rubric_str", rubric)), float(score), text))
+        return graded
+
+    return grade
+
+
+def _error(error: BaseException | None, kind: str) -> Error:
+    whose: str | None = kind
+    if isinstance(error, asyncio.CancelledError):
+        whose = None
+    elif isinstance(error, TimeoutError):
+        whose = "limit"
+    return Error(kind=whose, type=type(error).__name__, text=str(error))
