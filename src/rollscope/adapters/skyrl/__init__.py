@@ -1,0 +1,139 @@
+"""SkyRL: every rollout of `RayPPOTrainer` and `FullyAsyncRayPPOTrainer`.
+
+Without a line of code, for any run of SkyRL's own entry point:
+
+    python -m skyrl.train.entrypoints.main_base \\
+        trainer.override_entrypoint=rollscope.adapters.skyrl <your options>
+
+In an entry point of your own, one line:
+
+    rollscope.adapters.skyrl.attach(trainer)           # before trainer.train()
+    exp = rollscope.adapters.skyrl.traced(MyExp)(cfg)   # or the experiment class
+
+`docs/trainers/skyrl.md` says what is captured. `convert` is the pure part: SkyRL's
+`GeneratorInput` and `GeneratorOutput` to rollouts.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from ... import capture
+from ...capture.cluster import share
+from .convert import convert
+from .hook import Recorder
+
+__all__ = ["attach", "convert", "main", "traced"]
+
+_SEAMS = (
+    "generator.generate",
+    "convert_to_training_input",
+    "compute_advantages_and_returns",
+    "train_critic_and_policy",
+    "tracker.log",
+)
+
+_Trainer = TypeVar("_Trainer")
+
+
+def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = None) -> _Trainer:
+    """Record this trainer's rollouts from now on; call it once, before `trainer.train()`.
+
+    Project and run are `trainer.project_name` and `trainer.run_name` of its configuration.
+    Gives the trainer back. With `ROLLSCOPE=off` nothing is touched.
+    """
+    with capture.guard("adapter skyrl: attach"):
+        if getattr(trainer, "_rollscope", None) is not None:
+            return trainer
+        missing = [name for name in _SEAMS if not _has(trainer, name)]
+        if missing:
+            capture.report(
+                "skyrl",
+                f"SkyRL {_version()}: {type(trainer).__name__} has no {', '.join(missing)}; "
+                "nothing is recorded. Supported are RayPPOTrainer and FullyAsyncRayPPOTrainer "
+                "of SkyRL 0.3",
+            )
+            return trainer
+        config = trainer.cfg.trainer  # type: ignore[attr-defined]
+        active = capture.join(
+            project or config.project_name,
+            run or config.run_name,
+            adapter="skyrl",
+            version=_version(),
+            seams=_SEAMS,
+            asked=True,
+            config=_config(trainer.cfg),  # type: ignore[attr-defined]
+        )
+        if active is not None:
+            recorder = Recorder(trainer, active)
+            recorder.install()
+            trainer._rollscope = recorder  # type: ignore[attr-defined]
+    return trainer
+
+
+def traced(experiment: type[Any]) -> type[Any]:
+    """Your subclass of `BasePPOExp`, with the trainer it makes attached."""
+
+    class Traced(experiment):  # type: ignore[misc]
+        def get_trainer(self, *args: Any, **kwargs: Any) -> Any:
+            return attach(super().get_trainer(*args, **kwargs))
+
+    Traced.__name__ = Traced.__qualname__ = f"Traced{experiment.__name__}"
+    return Traced
+
+
+def main() -> None:
+    """What `skyrl.train.entrypoints.main_base` does, with rollouts recorded."""
+    import ray
+    from skyrl.train.config import SkyRLTrainConfig
+    from skyrl.train.utils import validate_cfg
+    from skyrl.train.utils.utils import initialize_ray
+
+    share()  # the cluster may have been started without this program's settings
+    options = [a for a in sys.argv[1:] if not a.startswith("trainer.override_entrypoint=")]
+    config = SkyRLTrainConfig.from_cli_overrides(options)
+    validate_cfg(config)
+    initialize_ray(config)
+    ray.get(ray.remote(num_cpus=1)(_train).remote(config))
+
+
+def _train(config: Any) -> None:
+    """The whole training. SkyRL runs it in a Ray task, away from the head node."""
+    traced(_experiment(config))(config).run()
+
+
+def _experiment(config: Any) -> type[Any]:
+    from skyrl.train.entrypoints.main_base import BasePPOExp
+
+    if not config.trainer.fully_async.enabled:
+        return BasePPOExp  # type: ignore[no-any-return]
+    from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+
+    class FullyAsyncExp(BasePPOExp):  # type: ignore[misc]
+        def get_trainer(self, *args: Any, **kwargs: Any) -> Any:
+            return FullyAsyncRayPPOTrainer(*args, **kwargs)
+
+    return FullyAsyncExp
+
+
+def _has(trainer: Any, path: str) -> bool:
+    for name in path.split("."):
+        trainer = getattr(trainer, name, None)
+        if trainer is None:
+            return False
+    return True
+
+
+def _version() -> str | None:
+    try:
+        return version("skyrl")
+    except Exception:
+        return None
+
+
+def _config(config: Any) -> Any:
+    from skyrl.train.config import get_config_as_dict
+
+    return get_config_as_dict(config)
