@@ -196,8 +196,8 @@ def _by_name(
 ) -> Iterable[tuple[_Unit, int | None]]:
     """Each trajectory at the place of its id. An id that is there twice must be twice in both."""
     places: dict[Any, list[int]] = {}
-    for place, name in enumerate(asked):
-        places.setdefault(name, []).append(place)
+    for at, name in enumerate(asked):
+        places.setdefault(name, []).append(at)
     counts: dict[Any, int] = {}
     for _, name in units:
         counts[name] = counts.get(name, 0) + 1
