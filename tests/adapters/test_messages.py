@@ -114,6 +114,13 @@ def test_thinking_that_the_template_opened_belongs_to_the_answer() -> None:
     check_exact(ids, messages)
 
 
+def test_an_end_mark_that_was_not_sampled_closes_the_message_before_it() -> None:
+    ids, mask = row((PROMPT, 0), ("It is 5.", 1), ("<|im_end|>", 0))
+    messages = split(ids, tokenizer=TOK, sampled=mask)
+    assert messages[-1].content == "It is 5." and messages[-1].meta["after"] == "<|im_end|>"
+    check_exact(ids, messages)
+
+
 def test_without_headers_the_role_is_unknown_never_a_guess() -> None:
     ids, mask = row(("What is 2+3?", 0), ("5", 1), ("no", 0), ("6", 1))
     messages = split(ids, tokenizer=TOK, sampled=mask)

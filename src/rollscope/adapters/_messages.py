@@ -223,10 +223,11 @@ def _add_given(
         elif headers:  # a beginning-of-text token
             headers[0] = (begin, *headers[0][1:])
             first = begin
-    if not headers and begin < end:
-        pieces += _by_content(row, begin, end, chat or ()) or [
-            _Piece(begin, end, row.start(begin), "unknown", wrote)
-        ]
+    if not headers:
+        if begin < end:
+            pieces += _by_content(row, begin, end, chat or ()) or [
+                _Piece(begin, end, row.start(begin), "unknown", wrote)
+            ]
         return
     if first > begin:
         pieces.append(_Piece(begin, first, row.start(begin), "unknown", wrote))

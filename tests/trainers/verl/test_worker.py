@@ -1,11 +1,13 @@
 """verl's own workers end to end: what the engine wrote is what is stored."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from world import (
+    CALL,
     Engine,
     Grader,
     dataset_rows,
@@ -17,6 +19,7 @@ from world import (
 )
 
 import rollscope
+from rollscope import capture
 
 
 class Queue:
@@ -36,11 +39,11 @@ class Queue:
             self.rows[key], self.tags[key] = fields[i], tags[i]
 
 
-def run_legacy(config, columns, fail=None, **batch):
+def run_legacy(config, columns, fail=None, engine=Engine, **batch):
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
     grader = Grader()
-    engine = Engine(config, None, fail)
+    engine = engine(config, None, fail)
     worker = AgentLoopWorker(config, engine, reward_loop_worker_handles=[grader])
     engine.tokenizer_real = worker.tokenizer
     data = legacy_batch(columns, **batch)
@@ -114,3 +117,160 @@ def test_every_rollout_is_stored_as_the_engine_wrote_it(
     assert (one.step, one.split, one.dataset, one.reference) == (3, "train", "sums", "5")
     assert one.policy_version == 7 and one.meta["extra_info"]["level"] == "easy"
     assert one.sampling["temperature"] == 1.0 and one.sampling["logprobs"] == "processed"
+
+
+def test_calls_inside_a_rollout_are_spans_with_times_and_without_token_lists(
+    model: Path, own_store: Path
+) -> None:
+    config = make_config(model, "actor_rollout_ref.rollout.trace.token2text=True")
+    with rollscope.init(project="p", run="r"):
+        run_legacy(config, dataset_rows(1, 2))
+    for rollout in stored(own_store):
+        names = [span.name for span in rollout.spans]
+        assert names == [
+            "ToolAgentLoop.run",
+            "Engine.generate",
+            "HermesToolParser.extract_tool_calls",
+            "ToolAgentLoop._call_tool",
+            "Engine.generate",
+            "HermesToolParser.extract_tool_calls",
+        ]
+        root, *rest = rollout.spans
+        assert all(span.parent == root.id for span in rest) and root.parent is None
+        assert all(root.start <= span.start <= span.end <= root.end for span in rest)
+        assert [span.message for span in rest] == [3, None, None, 5, None]
+        assert rest[0].inputs["prompt_ids"]["length"] > 16
+        assert rest[0].outputs["token_ids"]["length"] > 16
+        assert rest[2].outputs[0]["text"] == "5"
+        assert root.outputs["response_text"].startswith(CALL)
+        assert root.outputs["prompt_text"].endswith("<|im_start|>assistant\n")
+        assert rollout.messages[3].start == rest[0].start
+        assert rollout.messages[3].stop_reason == "completed"
+
+
+def test_text_of_the_whole_row_is_added_to_the_run_span_only_when_asked(
+    model: Path, own_store: Path
+) -> None:
+    with rollscope.init(project="p", run="r"):
+        run_legacy(make_config(model), dataset_rows(1, 2))
+    assert all("response_text" not in r.spans[0].outputs for r in stored(own_store))
+
+
+@pytest.mark.parametrize("run", [run_legacy, run_v1])
+def test_a_failed_rollout_is_recorded_and_its_error_goes_on(run, model: Path, own_store: Path):
+    def fail(text: str) -> None:
+        if "(1)" in text and "<|im_start|>tool" in text:
+            raise ConnectionError("engine is gone")
+
+    repeat = 2 if run is run_legacy else 1
+    with rollscope.init(project="p", run="r"):
+        if run is run_legacy:
+            with pytest.raises(ConnectionError, match="engine is gone"):
+                run(make_config(model), dataset_rows(2, repeat), fail)
+        else:
+            _, _, queue, _ = run(make_config(model), dataset_rows(2, repeat), fail)
+            assert queue.tags["uid-0"] == {"status": "finished"}
+            assert queue.tags["uid-1"] == {"status": "failure"}
+    failed = [r for r in stored(own_store) if r.group == "uid-1"]
+    assert len(failed) == 2
+    for rollout in failed:
+        assert rollout.fate == "failed" and rollout.error.type == "ConnectionError"
+        assert [m.content for m in rollout.messages if m.sampled] == [CALL]
+        assert rollout.spans[-1].error.text == "engine is gone"
+
+
+def test_a_cancelled_rollout_is_recorded_and_stays_cancelled(model: Path, own_store: Path) -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+    config = make_config(model)
+
+    class Slow(Engine):
+        async def generate(self, *args: Any, **kwargs: Any) -> Any:
+            if self.turns:
+                await asyncio.sleep(60)
+            return await super().generate(*args, **kwargs)
+
+    async def go() -> None:
+        engine = Slow(config, None)
+        worker = AgentLoopWorker(config, engine)
+        engine.tokenizer_real = worker.tokenizer
+        await asyncio.wait_for(worker.generate_sequences(legacy_batch(dataset_rows(1, 1))), 1)
+
+    with rollscope.init(project="p", run="r"), pytest.raises(asyncio.TimeoutError):
+        asyncio.run(go())
+    (rollout,) = stored(own_store)
+    assert (rollout.fate, rollout.fate_reason) == ("failed", "cancelled")
+    assert [m.content for m in rollout.messages if m.sampled] == [CALL]
+
+
+def test_a_reward_that_cannot_be_computed_is_the_graders_error(
+    model: Path, own_store: Path, monkeypatch
+) -> None:
+    async def broken(self: Grader, data: Any) -> Any:
+        raise ZeroDivisionError("grader")
+
+    monkeypatch.setattr(Grader, "remote", broken)
+    with rollscope.init(project="p", run="r"), pytest.raises(ZeroDivisionError):
+        run_legacy(make_config(model), dataset_rows(1, 1))
+    (rollout,) = stored(own_store)
+    assert rollout.error.kind == "grader" and rollout.fate == "failed" and rollout.reward is None
+    assert next(m.content for m in rollout.messages if m.sampled) == CALL
+
+
+def test_verls_cap_is_obeyed_with_whole_groups(model: Path, own_store: Path) -> None:
+    config = make_config(
+        model,
+        "actor_rollout_ref.rollout.trace.backend=rollscope",
+        "actor_rollout_ref.rollout.trace.max_samples_per_step_per_worker=2",
+    )
+    run_legacy(config, dataset_rows(5, 2))
+    capture.active().finish()
+    found = stored(own_store)
+    assert len(found) == 4 and len({r.group for r in found}) == 2
+    assert all(len(r.messages) == 6 for r in found)
+    (directory,) = own_store.glob("*/*")
+    assert (directory.parent.name, directory.name) == ("maths", "tiny")
+
+
+def test_validation_is_told_apart(model: Path, own_store: Path) -> None:
+    with rollscope.init(project="p", run="r"):
+        run_v1(make_config(model), dataset_rows(1, 1), validate=True)
+        run_legacy(make_config(model), dataset_rows(1, 2), validate=True)
+    assert {r.split for r in stored(own_store)} == {"eval"}
+
+
+def test_text_is_decoded_away_from_the_rollouts_event_loop(model: Path, monkeypatch) -> None:
+    threads: set[str] = set()
+    from rollscope.adapters import _decode
+
+    decode = _decode._text
+
+    def noted(*args: Any) -> str:
+        threads.add(threading.current_thread().name)
+        return decode(*args)
+
+    monkeypatch.setattr(_decode, "_text", noted)
+    with rollscope.init(project="p", run="r"):
+        run_legacy(make_config(model), dataset_rows(1, 2))
+    assert threads and threading.main_thread().name not in threads
+
+
+def test_users_own_ops_are_spans_of_the_rollout_they_run_in(model: Path, own_store: Path) -> None:
+    config = make_config(model)
+
+    class Searching(Engine):
+        @rollscope.op
+        def look_up(self, word: str) -> str:
+            return word.upper()
+
+        async def generate(self, *args: Any, **kwargs: Any) -> Any:
+            self.look_up("sum")
+            return await super().generate(*args, **kwargs)
+
+    with rollscope.init(project="p", run="r"):
+        run_legacy(config, dataset_rows(1, 1), engine=Searching)
+    (rollout,) = stored(own_store)
+    mine = [s for s in rollout.spans if s.name.endswith("look_up")]
+    (root,) = [s for s in rollout.spans if s.name == "ToolAgentLoop.run"]
+    assert [s.outputs for s in mine] == ["SUM", "SUM"]
+    assert {s.parent for s in mine} == {root.id}
