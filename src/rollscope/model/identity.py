@@ -23,7 +23,7 @@ def base32(number: int, digits: int) -> str:
 def keyed_id(launch: str, key: str) -> str:
     """The id of the rollout that `launch` calls `key`."""
     text = f"{launch}\0{key}".encode("utf-8", "replace")
-    return base32(int.from_bytes(hashlib.blake2b(text, digest_size=13).digest(), "big"), 20)
+    return hashlib.blake2b(text, digest_size=10).hexdigest()
 
 
 def id_maker() -> Callable[[], str]:
