@@ -13,7 +13,7 @@ Reading, anywhere and at any time:
     for row in store.rollouts("reward:<0.2", order="-advantage", limit=50): ...
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .capture import (
     LiveRollout,
@@ -27,6 +27,9 @@ from .capture import (
 )
 from .model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 
+if TYPE_CHECKING:
+    from .query import Store, open
+
 __all__ = [
     "Error",
     "LiveRollout",
@@ -36,11 +39,13 @@ __all__ = [
     "Run",
     "Sample",
     "Span",
+    "Store",
     "Tokens",
     "ToolCall",
     "bind",
     "init",
     "op",
+    "open",
     "rollout_trace_attr",
     "rollout_trace_op",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from ..model import Error, Message, Rollout, Span, Tokens, wire
+from ..model.chat import from_chat, to_chat
 from ..model.normalise import plain
 from ..model.repeats import FEWEST, repeat, shared
 from .context import Here, enter, here, leave
@@ -33,6 +35,11 @@ def error_of(error: BaseException) -> Error:
     return Error(type=type(error).__name__, text=str(error) or None)
 
 
+def as_message(message: Any) -> Message:
+    """A message in any common shape (a chat message, an SDK's object) as ours."""
+    return message if isinstance(message, Message) else from_chat(message)
+
+
 class LiveRollout:
     """What `run.rollout(...)` gives: `with run.rollout(step=12, task="q-381") as r: ...`
 
@@ -48,6 +55,8 @@ class LiveRollout:
         self._messages = 0
         self._lost = 0
         self._token: Token[Here] | None = None
+        self._branch: list[tuple[int, Any]] = []
+        """Numbers of the messages from the root to the newest, and their chat form."""
         self._seen_inputs: dict[tuple[str, str], tuple[str, list[Any]]] = {}
 
     @property
@@ -68,24 +77,68 @@ class LiveRollout:
         """Add a message; `fields` are those of `Message`. Returns its number."""
         if not self._is_on:
             return None
-        return self.add(Message(role=role, content=content, tokens=tokens, **fields))
+        calls = fields.pop("tool_calls", None) or []
+        chat = from_chat({"role": role, "content": content, "tool_calls": calls})
+        return self.add(msgspec.structs.replace(chat, tokens=tokens, **fields))
 
     @guard("rollout.add")
-    def add(self, message: Message) -> int | None:
-        """Add a message that is made already. Returns its number."""
+    def add(self, message: Any) -> int | None:
+        """Add a message that is made already: a `Message` or a chat message. Returns its number."""
+        if not self._is_on:
+            return None
+        message = as_message(message)
+        with self._lock:
+            number = self._put_message(message)
+            if number is not None:
+                if message.parent is not None:
+                    self._cut_branch(message.parent)
+                self._branch.append((number, to_chat(message)))
+        return number
+
+    @guard("rollout.extend")
+    def extend(self, history: Iterable[Any]) -> None:
+        """Record a conversation as it is handed to a model: all of it, each time.
+
+        Only what is new is written. Where it differs from what was there, a branch begins.
+        """
+        if not self._is_on:
+            return
+        with self._lock:
+            given = list(history)
+            known = [chat for _, chat in self._branch]
+            first = shared(given, known)
+            while first < min(len(given), len(known)) and _is_same(given[first], known[first]):
+                first += 1
+            parent = None
+            if first < len(known):
+                parent = self._branch[first - 1][0] if first else -1
+                del self._branch[first:]
+            for chat in given[first:]:
+                message = as_message(chat)
+                if parent is not None:
+                    message, parent = msgspec.structs.replace(message, parent=parent), None
+                number = self._put_message(message)
+                if number is not None:
+                    self._branch.append((number, plain(chat, "message", [])))
+
+    def _cut_branch(self, parent: int) -> None:
+        """Go back to where a new branch leaves the current one."""
+        while self._branch and self._branch[-1][0] != parent:
+            self._branch.pop()
+
+    def _put_message(self, message: Message) -> int | None:
         run = self._run
-        if not self._is_on or run is None:
+        if run is None:
             return None
         if self._pid != os.getpid():
             report("rollout", "messages of a rollout come from one process; a fork's are left out")
             return None
         if run.redactor is not None:
             message = redact_message(message, run.redactor)
-        with self._lock:
-            number = self._messages
-            self._messages += 1
-            line = wire.more_line(self._id, number, [message], [], run.odd)
-            self._lost += not run.put_piece(line, self._id)
+        number = self._messages
+        self._messages += 1
+        line = wire.more_line(self._id, number, [message], [], run.odd)
+        self._lost += not run.put_piece(line, self._id)
         return number
 
     @guard("rollout.reward")
@@ -265,3 +318,11 @@ class LiveSpan:
             if self._token is not None:
                 leave(self._token)
             self.end(error)
+
+
+def _is_same(given: Any, known: Any) -> bool:
+    """Do two chat messages say the same? Extra keys do not matter."""
+    a, b = as_message(given), as_message(known)
+    return (a.role, a.content, a.tool_calls, a.tool_call_id) == (
+        b.role, b.content, b.tool_calls, b.tool_call_id,
+    )  # fmt: skip

@@ -14,13 +14,13 @@ from typing import Any, Self
 
 import msgspec
 
-from ..model import Error, Fact, Rollout, keyed_id, prompt_task, wire
-from ..model.facts import DICT_FACTS, FIELD_FACTS, SET_FACTS
+from ..model import Fact, Message, Rollout, keyed_id, prompt_task, wire
 from ..model.identity import id_maker
 from ..store.log import Entry, LogWriter, Place
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
+from .annotation import named_facts
 from .background import Background
-from .live import LiveRollout
+from .live import LiveRollout, as_message
 from .problems import guard, problems, report, swallowed
 from .redact import Redactor, redact_fact, redact_rollout
 from .sample import Sampler
@@ -112,7 +112,7 @@ class Run:
         if rollout.step is None and step is not None:
             rollout.step = step
         if rollout.task is None and rollout.messages:
-            rollout.task = _prompt_task(rollout)
+            rollout.task = _prompt_task(rollout.messages)
         return rollout.id
 
     def _sampled(self, batch: list[Rollout], is_batch: bool) -> list[Rollout]:
@@ -127,6 +127,11 @@ class Run:
         self._background.log.info.counters.sampled_out = self._sampled_out
 
     def _record(self, rollout: Rollout) -> None:
+        for message in rollout.messages:
+            if type(message) is not Message:  # chat messages, as everybody else writes them
+                messages = [as_message(m) for m in rollout.messages]
+                rollout = msgspec.structs.replace(rollout, messages=messages)
+                break
         if self.redactor is not None:
             rollout = redact_rollout(rollout, self.redactor)
         line = wire.rollout_line(rollout, problems=self.odd)
@@ -155,7 +160,7 @@ class Run:
             id = rollout if key is None else keyed_id(self.launch, str(key))
             if id is None:
                 raise TypeError("annotate needs the id of a rollout, or key=")
-            made = [self._fact(id, name, value) for name, value in _named(facts)]
+            made = [self._fact(id, name, value) for name, value in named_facts(facts)]
             for name, values in (streams or {}).items():
                 if values is not None:
                     made.append(self._fact(id, f"tokens.{name}", None))
@@ -283,6 +288,7 @@ class Run:
         """In the child: a new writer and an empty queue. What the parent queued, it writes."""
         if not self._is_finished:
             self._sampled_out = 0
+            self.before_finish = []  # the parent hands its own things over
             self._start_writer()
 
     def __enter__(self) -> Self:
@@ -304,53 +310,18 @@ class _Odd(list[str]):
         report("not stored as given", text)
 
 
-def _prompt_task(rollout: Rollout) -> str | None:
+def _prompt_task(messages: list[Message]) -> str | None:
     """A hash of what was asked: everything before the policy's first message."""
-    texts = []
-    for message in rollout.messages:
+    texts: list[str] = []
+    for message in map(as_message, messages):
         if message.sampled or (message.sampled is None and message.role == "assistant"):
             break
         content = message.content
-        if content is not None:
-            is_text = type(content) is str
-            texts.append(content if is_text else "".join(p.text or "" for p in content))  # type: ignore[union-attr]
-    return prompt_task("\n".join(texts)) if texts else None  # type: ignore[arg-type]
-
-
-def _named(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Facts by the names they are stored under; unknown ones are refused by name."""
-    named: list[tuple[str, Any]] = []
-    for name, value in facts.items():
-        head, dot, _ = name.partition(".")
-        if value is None:
-            continue
-        if name in DICT_FACTS:
-            named += [(f"{name}.{k}", v) for k, v in value.items() if v is not None]
-        elif name in SET_FACTS or name in SET_FACTS.values():
-            kind = name.removesuffix("s")
-            tags = [value] if isinstance(value, str) else value
-            evidence = tags if isinstance(tags, Mapping) else dict.fromkeys(tags, True)
-            named += [(f"{kind}.{tag}", found) for tag, found in evidence.items()]
-        elif name == "error":
-            named.append((name, msgspec.to_builtins(_as_error(value))))
-        elif name in FIELD_FACTS or name == "note" or (dot and head in (*DICT_FACTS, *SET_FACTS)):
-            named.append((name, value))
-        else:
-            report(
-                "annotate",
-                f"{name!r} is not known and was left out; known are {', '.join(FIELD_FACTS)}, "
-                "rewards, reward_texts, meta, label, flag, note, streams. Put your own things "
-                f"into meta={{{name!r}: ...}}.",
-            )
-    return named
-
-
-def _as_error(value: Any) -> Error:
-    if isinstance(value, Error):
-        return value
-    if isinstance(value, BaseException):
-        return Error(type=type(value).__name__, text=str(value))
-    return Error(**value) if isinstance(value, Mapping) else Error(text=str(value))
+        if isinstance(content, str):
+            texts.append(content)
+        elif content is not None:
+            texts += [part.text for part in content if part.text is not None]
+    return prompt_task("\n".join(texts)) if texts else None
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,48 @@
+"""The names that facts are stored under; see `model.facts`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..model import Error
+from ..model.facts import DICT_FACTS, FIELD_FACTS, SET_FACTS
+from .problems import report
+
+
+def named_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Facts by the names they are stored under; unknown ones are refused by name."""
+    named: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        head, dot, _ = name.partition(".")
+        if value is None:
+            continue
+        if name in DICT_FACTS:
+            named += [(f"{name}.{k}", v) for k, v in value.items() if v is not None]
+        elif name in SET_FACTS or name in SET_FACTS.values():
+            kind = name.removesuffix("s")
+            tags = [value] if isinstance(value, str) else value
+            evidence = tags if isinstance(tags, Mapping) else dict.fromkeys(tags, True)
+            named += [(f"{kind}.{tag}", found) for tag, found in evidence.items()]
+        elif name == "error":
+            named.append((name, msgspec.to_builtins(_as_error(value))))
+        elif name in FIELD_FACTS or name == "note" or (dot and head in (*DICT_FACTS, *SET_FACTS)):
+            named.append((name, value))
+        else:
+            report(
+                "annotate",
+                f"{name!r} is not known and was left out; known are {', '.join(FIELD_FACTS)}, "
+                "rewards, reward_texts, meta, label, flag, note, streams. Put your own things "
+                f"into meta={{{name!r}: ...}}.",
+            )
+    return named
+
+
+def _as_error(value: Any) -> Error:
+    if isinstance(value, Error):
+        return value
+    if isinstance(value, BaseException):
+        return Error(type=type(value).__name__, text=str(value))
+    return Error(**value) if isinstance(value, Mapping) else Error(text=str(value))
