@@ -60,4 +60,3 @@ def client(folder: Path) -> Any:
     made = WeaveClient("bench", "bench", server, ensure_project_exists=False)
     set_weave_client_global(made)
     return made
-

@@ -125,6 +125,16 @@ class Background:
         self.wake()
         self._thread.join(wait)
 
+    def flush(self, wait: float) -> bool:
+        """Wait until all that was put is written or dropped; False if that takes too long."""
+        deadline = steady() + wait
+        while self._done_bytes < self._put_bytes and not self._closed:
+            if steady() > deadline:
+                return False
+            self.wake()
+            time.sleep(0.002)
+        return True
+
     def counters(self) -> Counters:
         """What became of everything, up to now."""
         self._publish()

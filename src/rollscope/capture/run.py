@@ -261,6 +261,14 @@ class Run:
                 f"to {self.directory}; look with: rollscope view"
             )
 
+    def flush(self, timeout: float = 60.0) -> bool:
+        """Wait until everything handed over is written. False: it took longer than `timeout`.
+
+        Training never needs this; a program that reads back, or imports more than the queue
+        holds, does.
+        """
+        return self._is_off or self._background.flush(timeout)
+
     def finish(self) -> None:
         """Write what is queued, and say in one line what became of everything."""
         if self._is_finished:
