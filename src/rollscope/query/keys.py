@@ -91,7 +91,7 @@ _COMPUTED = [
         "staleness",
         "number",
         "Steps between asking for it and learning from it.",
-        'r."trained_step" - r."step"',
+        'r."trained_step"::HUGEINT - r."step"',
         ("trained_step", "step"),
         True,
     ),

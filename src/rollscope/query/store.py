@@ -16,14 +16,20 @@ from typing import Any
 
 from rollscope.model import Rollout
 
-from . import guarded
+from . import facets as counted
+from . import groups, guarded, overview
+from . import tasks as task_list
 from .compile import Query, compile_query
 from .engine import Engine, Reader
+from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
+from .groups import Neighbours
 from .order import DEFAULT_ORDER, parse_order
-from .rows import COLUMNS
+from .overview import Failure, RibbonStep, Stage
+from .rows import COLUMNS, Row
 from .selection import Selection
 from .sql import Sql
 from .tables import Result
+from .tasks import SOLVED, Cell, Kind, Task
 
 
 class Store:
@@ -110,6 +116,89 @@ class Store:
         """
         self.reader.refresh()
         return guarded.run(self.reader.connection, statement, params)
+
+    # -- groups and tasks ------------------------------------------------------------------
+
+    def group(self, id: str) -> list[Row]:
+        """The rollouts of a rollout's group, itself included, in the order of their index."""
+        return groups.siblings(self.engine, self.find(id))
+
+    def neighbours(self, id: str) -> Neighbours:
+        """A rollout of the group before and one of the group after."""
+        return groups.neighbours(self.engine, self.find(id))
+
+    def mixed(self, query: str = "") -> str | None:
+        """A rollout of the newest group whose rewards differ; None: there is none."""
+        return groups.mixed(self.engine, self.query(query))
+
+    def tasks(
+        self,
+        query: str = "",
+        *,
+        kind: Kind | None = None,
+        solved: float = SOLVED,
+        limit: int = 1000,
+    ) -> list[Task]:
+        """Tasks over time. `kind`: `flipped`, `regressed`, `never` or `always` solved."""
+        return task_list.tasks(self.engine, self.query(query), kind, solved, limit)
+
+    def task_history(
+        self, task: str | int, dataset: str | None = None, query: str = ""
+    ) -> list[Cell]:
+        """Every rollout of one task, across runs, splits and steps."""
+        return task_list.history(self.engine, self.query(query), str(task), dataset)
+
+    # -- at a glance -----------------------------------------------------------------------
+
+    def facets(self, query: str = "", keys: Sequence[str] = FACETS, limit: int = 12) -> list[Facet]:
+        """How often each value of these keys stands in a selection."""
+        return counted.facets(self.engine, self.query(query), keys, limit)
+
+    def histograms(
+        self, query: str = "", keys: Sequence[str] = HISTOGRAMS, bars: int = 30
+    ) -> list[Histogram]:
+        """Histograms of these numbers over a selection."""
+        return counted.histograms(self.engine, self.query(query), keys, bars)
+
+    def histogram(
+        self,
+        query: str = "",
+        key: str = "reward",
+        bars: int = 30,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> Histogram:
+        """One histogram, between bounds if they are given."""
+        return counted.histogram(self.engine, self.query(query), key, bars, low, high)
+
+    def histogram_by_step(
+        self, query: str = "", key: str = "reward", bars: int = 20
+    ) -> StepHistogram:
+        """One histogram a step, all with the same bars."""
+        return counted.by_step(self.engine, self.query(query), key, bars)
+
+    def values(
+        self, key: str, beginning: str = "", *, query: str = "", limit: int = 20
+    ) -> list[FacetValue]:
+        """Values of a key that begin so, the commonest first."""
+        return counted.values(self.engine, self.query(query), key, beginning, limit)
+
+    def ribbon(self, query: str = "") -> list[RibbonStep]:
+        """Reward band, truncation, dead groups and errors of each step."""
+        return overview.ribbon(self.engine, self.query(query))
+
+    def funnel(self, query: str = "") -> list[Stage]:
+        """generated → scored → kept → trained, with what was lost on the way and why."""
+        return overview.funnel(self.engine, self.query(query))
+
+    def failures(self, query: str = "", examples: int = 3) -> list[Failure]:
+        """Failures by whose fault they were, with examples."""
+        return overview.failures(self.engine, self.query(query), examples)
+
+    def metrics(self, run: str, project: str | None = None) -> dict[str, list[tuple[int, float]]]:
+        """The trainer's own numbers of a run, by name: (step, value) in order."""
+        self.reader.refresh()
+        return overview.metrics(self.engine, project, run)
 
 
 def open(dir: str | os.PathLike[str] | None = None) -> Store:

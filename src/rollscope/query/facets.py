@@ -1,0 +1,259 @@
+"""What a selection is made of: counts per value, and histograms of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from . import keys
+from .compile import Query, expression, json_value
+from .engine import Engine, select, with_hits
+from .keys import Asked
+from .sql import Sql, all_of
+
+FACETS = (
+    "project",
+    "run",
+    "split",
+    "dataset",
+    "environment",
+    "fate",
+    "stop_reason",
+    "truncated",
+    "error_kind",
+    "tool",
+    "flag",
+    "label",
+)
+"""Keys that a person narrows a selection by."""
+
+HISTOGRAMS = ("reward", "advantage", "response_tokens", "turns", "step")
+"""Numbers that a person looks at first."""
+
+
+class FacetValue(msgspec.Struct, frozen=True):
+    value: Any
+    count: int
+
+
+class Facet(msgspec.Struct, frozen=True):
+    """How often each value of a key stands in the selection, the commonest first."""
+
+    key: str
+    values: list[FacetValue]
+    missing: int
+    """Rollouts without a value."""
+    more: int
+    """Values that are not listed."""
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Counts of a number in equal bars. The last bar includes its upper end."""
+
+    key: str
+    low: float | None
+    """None: there is no finite number."""
+    high: float | None
+    counts: list[int]
+    missing: int
+    nan: int
+    infinite: int
+    outside: int
+    """Finite, but outside the bounds that were asked for."""
+
+
+_ENDS = Sql("min({}) FILTER (isfinite({})), max({}) FILTER (isfinite({}))")
+
+
+def facets(
+    engine: Engine, query: Query, names: Sequence[str] = FACETS, limit: int = 12
+) -> list[Facet]:
+    """Facets of a selection. Plain keys are counted in one pass, lists in one each."""
+    asked = [_facet_key(name) for name in names]
+    plain = [key for key in asked if key.key.kind != "member"]
+    counted: dict[str, list[tuple[Any, int]]] = dict(
+        zip((key.name for key in plain), _count_plain(engine, query, plain), strict=True)
+    )
+    for key in asked:
+        if key.key.kind == "member":
+            counted[key.name] = _count_member(engine, query, key)
+    return [_facet(name, counted[key.name], limit) for name, key in zip(names, asked, strict=True)]
+
+
+def histograms(
+    engine: Engine, query: Query, names: Sequence[str] = HISTOGRAMS, bars: int = 30
+) -> list[Histogram]:
+    """Histograms of a selection, each over all its finite numbers: two passes for all."""
+    asked = [_number_key(name) for name in names]
+    if not asked:
+        return []
+    ends = Sql.join(", ", (_ENDS.fill(*[_double(key)] * 4) for key in asked))
+    found = engine.rows(select(query, ends))[0]
+    bounds = [(found[2 * i], found[2 * i + 1]) for i in range(len(asked))]
+    return _count_bars(engine, query, asked, bounds, bars)
+
+
+def histogram(
+    engine: Engine,
+    query: Query,
+    name: str,
+    bars: int = 30,
+    low: float | None = None,
+    high: float | None = None,
+) -> Histogram:
+    """One histogram, between given bounds where they are given."""
+    asked = _number_key(name)
+    if low is None or high is None:
+        found = engine.rows(select(query, _ENDS.fill(*[_double(asked)] * 4)))[0]
+        low = found[0] if low is None else low
+        high = found[1] if high is None else high
+    return _count_bars(engine, query, [asked], [(low, high)], bars)[0]
+
+
+class StepHistogram(msgspec.Struct, frozen=True):
+    """Histograms of one number, a step each, with the same bars."""
+
+    key: str
+    low: float | None
+    high: float | None
+    steps: list[int]
+    counts: list[list[int]]
+
+
+def by_step(engine: Engine, query: Query, name: str = "reward", bars: int = 20) -> StepHistogram:
+    """How the distribution of a number moves over the steps (a heat map)."""
+    whole = histogram(engine, query, name, bars)
+    if whole.low is None or whole.high is None:
+        return StepHistogram(name, None, None, [], [])
+    value = _double(_number_key(name))
+    bar = _bar(value, whole.low, whole.high, bars)
+    known = all_of((Sql("isfinite({})").fill(value), Sql('r."step" IS NOT NULL')))
+    columns = Sql('r."step", {} AS bar, count(*)').fill(bar)
+    counts: dict[int, list[int]] = {}
+    for step, at, count in engine.rows(select(query, columns, Sql("GROUP BY 1, 2"), known)):
+        counts.setdefault(step, [0] * bars)[at] = count
+    steps = sorted(counts)
+    return StepHistogram(name, whole.low, whole.high, steps, [counts[step] for step in steps])
+
+
+def values(
+    engine: Engine, query: Query, name: str, beginning: str = "", limit: int = 20
+) -> list[FacetValue]:
+    """Values of a key that begin so, the commonest first: for completion."""
+    asked = _facet_key(name)
+    value = expression(asked)
+    if asked.key.kind == "member":
+        value = Sql("unnest({})").fill(value)
+    inner = select(query, Sql("{} AS value").fill(value))
+    outer = Sql(
+        "SELECT value::VARCHAR, count(*) AS n FROM ({}) WHERE value IS NOT NULL "
+        f"AND starts_with(lower(value::VARCHAR), lower(?)) GROUP BY 1 ORDER BY n DESC, 1 "
+        f"LIMIT {int(limit)}",
+        (beginning,),
+    )
+    return [FacetValue(value, count) for value, count in engine.rows(outer.fill(inner))]
+
+
+def _facet_key(name: str) -> Asked:
+    asked = keys.known(tuple(name.split(".")), name, 0, len(name))
+    if asked.key.kind in ("text", "any", "json") or not asked.key.sql:
+        raise ValueError(f"the values of {name} cannot be counted")
+    return asked
+
+
+def _number_key(name: str) -> Asked:
+    asked = keys.known(tuple(name.split(".")), name, 0, len(name))
+    if asked.key.kind not in ("number", "time", "json") or not asked.key.sql:
+        raise ValueError(f"{name} is no number")
+    return asked
+
+
+def _double(asked: Asked) -> Sql:
+    if asked.key.kind == "json":
+        return Sql("TRY_CAST({} ->> '$' AS DOUBLE)").fill(json_value(asked))
+    return Sql("CAST({} AS DOUBLE)").fill(expression(asked))
+
+
+def _count_plain(engine: Engine, query: Query, asked: list[Asked]) -> list[list[tuple[Any, int]]]:
+    if not asked:
+        return []
+    names = [f"f{i}" for i in range(len(asked))]
+    columns = Sql.join(
+        ", ",
+        (Sql(f"{{}} AS {n}").fill(expression(a)) for n, a in zip(names, asked, strict=True)),
+    )
+    sql = Sql(
+        f"SELECT grouping_id({', '.join(names)}), {', '.join(names)}, count(*) "
+        f"FROM (SELECT {{}} FROM rollouts r WHERE {{}}) "
+        f"GROUP BY GROUPING SETS ({', '.join(f'({n})' for n in names)})"
+    ).fill(columns, query.where)
+    counted: list[list[tuple[Any, int]]] = [[] for _ in asked]
+    everything = (1 << len(asked)) - 1
+    place = {everything & ~(1 << (len(asked) - 1 - i)): i for i in range(len(asked))}
+    for grouping, *found, count in engine.rows(with_hits(query, sql)):
+        i = place[grouping]
+        counted[i].append((found[i], count))
+    return counted
+
+
+def _count_member(engine: Engine, query: Query, asked: Asked) -> list[tuple[Any, int]]:
+    column = asked.key.sql
+    inner = select(query, Sql(f"CASE WHEN len({column}) > 0 THEN {column} ELSE [NULL] END AS list"))
+    sql = Sql("SELECT entry, count(*) FROM (SELECT unnest(list) AS entry FROM ({})) GROUP BY 1")
+    return [(entry, count) for entry, count in engine.rows(sql.fill(inner))]
+
+
+def _facet(name: str, counted: list[tuple[Any, int]], limit: int) -> Facet:
+    present = [(value, count) for value, count in counted if value is not None]
+    present.sort(key=lambda item: (-item[1], str(item[0])))
+    missing = sum(count for value, count in counted if value is None)
+    listed = [FacetValue(value, count) for value, count in present[:limit]]
+    return Facet(name, listed, missing, max(0, len(present) - limit))
+
+
+def _bar(value: Sql, low: float, high: float, bars: int) -> Sql:
+    """The number of the bar that a value between the bounds falls into."""
+    if high <= low:
+        return Sql("0")
+    # Halves keep the width finite where low and high lie at the two ends of all numbers.
+    scaled = Sql(
+        f"TRY_CAST(least({bars - 1}, floor(({{}} / 2 - ?) / ? * {bars})) AS INTEGER)",
+        (low / 2, high / 2 - low / 2),
+    )
+    return scaled.fill(value)
+
+
+def _count_bars(
+    engine: Engine,
+    query: Query,
+    asked: list[Asked],
+    bounds: list[tuple[float | None, float | None]],
+    bars: int,
+) -> list[Histogram]:
+    columns: list[Sql] = []
+    for key, (low, high) in zip(asked, bounds, strict=True):
+        value = _double(key)
+        inside = Sql("FALSE")
+        bar = Sql("0")
+        if low is not None and high is not None:
+            inside = Sql("isfinite({}) AND {} BETWEEN ? AND ?", (low, high)).fill(value, value)
+            bar = _bar(value, low, high, bars)
+        columns += [
+            Sql("histogram({}) FILTER ({})").fill(bar, inside),
+            Sql("count(*) FILTER (({}) IS NULL)").fill(value),
+            Sql("count(*) FILTER (isnan({}))").fill(value),
+            Sql("count(*) FILTER (isinf({}))").fill(value),
+            Sql("count(*) FILTER (isfinite({}))").fill(value),
+        ]
+    found = engine.rows(select(query, Sql.join(", ", columns)))[0]
+    made = []
+    for i, (key, (low, high)) in enumerate(zip(asked, bounds, strict=True)):
+        counted, missing, nan, infinite, finite = found[5 * i : 5 * i + 5]
+        counts = [0] * (bars if low is not None and high is not None else 0)
+        for at, count in (counted or {}).items():
+            counts[at] = count
+        outside = finite - sum(counts)
+        made.append(Histogram(key.name, low, high, counts, missing, nan, infinite, outside))
+    return made

@@ -1,0 +1,123 @@
+"""Groups: siblings side by side, and the way from one group to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .compile import Query
+from .engine import Engine, select
+from .rows import COLUMNS, Row
+from .sql import Sql, all_of
+
+_PLACE = ("project", "run", "launch", "split", "step", "group", "task", "superseded")
+
+
+def siblings(engine: Engine, id: str) -> list[Row]:
+    """The rollouts of a rollout's group, itself included, in the order of their index.
+
+    Without a group it is those of the same task at the same step. Superseded siblings are
+    left out, unless the rollout itself is: then those of its launch are shown.
+    """
+    place = _place(engine, id)
+    columns = ", ".join(f'r."{name}"' for name in COLUMNS)
+    sql = Sql(
+        f"SELECT {columns} FROM rollouts r WHERE {{}} "
+        'ORDER BY r."index" NULLS LAST, r."attempt" NULLS LAST, r."id"'
+    )
+    rows = engine.rows(sql.fill(_same_group(place, id)))
+    return [Row(COLUMNS, row) for row in rows]
+
+
+class Neighbours(msgspec.Struct, frozen=True):
+    """One rollout of the group before and of the group after, in the same run and split."""
+
+    before: str | None
+    after: str | None
+
+
+def neighbours(engine: Engine, id: str) -> Neighbours:
+    """The groups beside a rollout's: by step, then by name."""
+    place = _place(engine, id)
+    if place["step"] is None or _name(place) is None:
+        return Neighbours(None, None)
+    same_run = all_of((*_same(place, ("project", "run", "split")), Sql('NOT r."superseded"')))
+    found = []
+    for sign, direction, nearest in (("<", "DESC", "max"), (">", "ASC", "min")):
+        beyond = Sql(
+            f'SELECT {nearest}(r."step") FROM rollouts r WHERE {{}} AND r."step" {sign} ?',
+            (place["step"],),
+        ).fill(same_run)
+        name = 'coalesce(r."group", r."task")'
+        sql = Sql(
+            f'SELECT min(r."id") FROM rollouts r WHERE {{}} AND ((r."step" = ? AND {name} {sign} ?)'
+            f' OR r."step" = ({{}})) AND {name} IS NOT NULL GROUP BY r."step", {name} '
+            f'ORDER BY r."step" {direction}, {name} {direction} LIMIT 1',
+            (place["step"], _name(place)),
+        )
+        rows = engine.rows(sql.fill(same_run, beyond))
+        found.append(rows[0][0] if rows else None)
+    return Neighbours(found[0], found[1])
+
+
+_RECENT = 4096
+
+
+def mixed(engine: Engine, query: Query) -> str | None:
+    """A rollout of the newest group whose rewards differ: the place to begin reading.
+
+    The newest rollouts are looked at first; only if all their groups are dead, everything.
+    """
+    newest = select(
+        query,
+        Sql('r."id" AS id'),
+        Sql(f'ORDER BY r."step" DESC NULLS LAST, r."id" LIMIT {_RECENT}'),
+    )
+    for among in (newest, None):
+        also = Sql('isfinite(r."reward")')
+        if among is not None:
+            also = all_of((also, Sql('r."id" IN ({})').fill(among)))
+        columns = Sql('arg_max(r."id", r."reward")')
+        tail = Sql(
+            'GROUP BY r."project", r."run", r."split", r."step", coalesce(r."group", r."task") '
+            'HAVING count(*) > 1 AND min(r."reward") < max(r."reward") '
+            'AND coalesce(r."group", r."task") IS NOT NULL '
+            'ORDER BY r."step" DESC NULLS LAST, max(r."time") DESC NULLS LAST LIMIT 1'
+        )
+        rows = engine.rows(select(query, columns, tail, also))
+        if rows:
+            return str(rows[0][0])
+    return None
+
+
+def _place(engine: Engine, id: str) -> dict[str, Any]:
+    columns = ", ".join(f'r."{name}"' for name in _PLACE)
+    rows = engine.rows(Sql(f'SELECT {columns} FROM rollouts r WHERE r."id" = ? LIMIT 1', (id,)))
+    if not rows:
+        raise KeyError(f"no rollout {id!r}")
+    return dict(zip(_PLACE, rows[0], strict=True))
+
+
+def _name(place: dict[str, Any]) -> Any:
+    return place["group"] if place["group"] is not None else place["task"]
+
+
+def _same_group(place: dict[str, Any], id: str) -> Sql:
+    if _name(place) is None:
+        return Sql('r."id" = ?', (id,))
+    name = "group" if place["group"] is not None else "task"
+    where = _same(place, ("project", "run", "split", "step", name))
+    if name == "task":
+        where.append(Sql('r."group" IS NULL'))
+    where += _same(place, ("launch",)) if place["superseded"] else [Sql('NOT r."superseded"')]
+    return all_of(where)
+
+
+def _same(place: dict[str, Any], names: tuple[str, ...]) -> list[Sql]:
+    return [
+        Sql(f'r."{name}" IS NULL')
+        if place[name] is None
+        else Sql(f'r."{name}" = ?', (place[name],))
+        for name in names
+    ]

@@ -1,0 +1,131 @@
+"""Tasks over time: which are learned, which are lost again, which never change."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from .compile import Query
+from .engine import Engine, select
+from .sql import Sql
+
+SOLVED = 0.5
+"""A rollout counts as solved from this reward on, unless asked otherwise."""
+
+Kind = Literal["flipped", "regressed", "never", "always"]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One task over all steps, splits and runs of a selection.
+
+    Rates are shares of solved rollouts at one step; rollouts without a reward, and those
+    whose reward is NaN, are left out of them.
+    """
+
+    dataset: str | None
+    task: str
+    count: int
+    steps: int
+    """At how many steps it came."""
+    first_step: int | None
+    last_step: int | None
+    first_rate: float | None
+    last_rate: float | None
+    best_rate: float | None
+    worst_rate: float | None
+    first_success: int | None
+    """The first step at which it was solved at all."""
+    flips: int
+    """How often it changed, from one step to the next, between mostly solved and mostly not."""
+    regression: float | None
+    """How much the last rate lies below the best one."""
+    reward: float | None
+    """Mean."""
+    response_tokens: float | None
+    """Mean."""
+
+
+_PER_STEP = """r."project" AS project, r."run" AS run, r."split" AS split,
+    r."dataset" AS dataset, r."task" AS task, r."step" AS step, count(*) AS n,
+    avg(CASE WHEN r."reward" >= ? THEN 1.0 ELSE 0.0 END)
+        FILTER (r."reward" IS NOT NULL AND NOT isnan(r."reward")) AS rate,
+    sum(r."reward") FILTER (isfinite(r."reward")) AS reward,
+    count(*) FILTER (isfinite(r."reward")) AS rewarded,
+    avg(r."response_tokens") AS response_tokens"""
+
+_TASKS = """
+WITH per AS ({}),
+compared AS (
+    SELECT *, lag(rate) OVER (
+        PARTITION BY project, run, split, dataset, task ORDER BY step
+    ) AS before FROM per WHERE rate IS NOT NULL
+    UNION ALL SELECT *, NULL FROM per WHERE rate IS NULL
+)
+SELECT dataset, task, sum(n)::BIGINT, count(DISTINCT step), min(step), max(step),
+    arg_min(rate, step) AS first_rate, arg_max(rate, step) AS last_rate,
+    max(rate) AS best_rate, min(rate) AS worst_rate, min(step) FILTER (rate > 0),
+    count(*) FILTER ((rate >= 0.5) <> (before >= 0.5)) AS flips,
+    max(rate) - arg_max(rate, step) AS regression,
+    sum(reward) / nullif(sum(rewarded), 0),
+    sum(response_tokens * n) / nullif(sum(n) FILTER (response_tokens IS NOT NULL), 0)
+FROM compared GROUP BY dataset, task"""
+
+_KINDS: dict[Kind, tuple[str, str]] = {
+    "flipped": ("flips > 0", "flips DESC"),
+    "regressed": ("best_rate >= 0.5 AND last_rate < 0.5", "regression DESC"),
+    "never": ("best_rate = 0", "3 DESC"),
+    "always": ("worst_rate = 1", "3 DESC"),
+}
+
+
+def tasks(
+    engine: Engine,
+    query: Query,
+    kind: Kind | None = None,
+    solved: float = SOLVED,
+    limit: int = 1000,
+) -> list[Task]:
+    """The tasks of a selection; of one kind, the strongest case first."""
+    per_step = select(query, Sql(_PER_STEP, (solved,)), Sql("GROUP BY 1, 2, 3, 4, 5, 6"), _HAS_TASK)
+    which, order = _KINDS[kind] if kind else ("TRUE", "flips DESC, regression DESC NULLS LAST")
+    sql = Sql(f"SELECT * FROM ({_TASKS}) WHERE {which} ORDER BY {order}, dataset, task LIMIT ?")
+    sql = Sql(sql.text, (int(limit),)).fill(per_step)
+    return [Task(*row) for row in engine.rows(sql)]
+
+
+_HAS_TASK = Sql('r."task" IS NOT NULL')
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One rollout in the history of a task."""
+
+    id: str
+    project: str | None
+    run: str | None
+    split: str | None
+    step: int | None
+    index: int | None
+    attempt: int | None
+    reward: float | None
+    advantage: float | None
+    fate: str | None
+    truncated: bool | None
+    error_kind: str | None
+    turns: int | None
+    response_tokens: int | None
+
+
+def history(
+    engine: Engine, query: Query, task: str, dataset: str | None = None, limit: int = 20_000
+) -> list[Cell]:
+    """Every rollout of a task in a selection, by run, split, step and index."""
+    also = Sql('r."task" = ?', (task,))
+    if dataset is not None:
+        also = Sql('r."task" = ? AND r."dataset" = ?', (task, dataset))
+    columns = ", ".join(f'r."{name}"' for name in Cell.__struct_fields__)
+    tail = Sql(
+        'ORDER BY r."project", r."run", r."split", r."step" NULLS LAST, r."index" NULLS LAST, '
+        f'r."attempt" NULLS LAST, r."id" LIMIT {int(limit)}'
+    )
+    return [Cell(*row) for row in engine.rows(select(query, Sql(columns), tail, also))]

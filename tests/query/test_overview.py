@@ -1,0 +1,187 @@
+"""Counts, histograms, ribbons, funnels and failures: numbers that add up, and link."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+
+from rollscope.query import Store
+
+from .tables import Tables
+
+ROWS: list[dict[str, Any]] = [
+    {"split": "train", "step": 1, "group": "g1", "task": "t1", "index": 0, "reward": 0.0,
+     "fate": "dropped", "fate_reason": "zero/variance (all 0)", "tools": ["python", "search"]},
+    {"split": "train", "step": 1, "group": "g1", "task": "t1", "index": 1, "reward": 0.0,
+     "fate": "dropped", "fate_reason": "zero/variance (all 0)", "tools": []},
+    {"split": "train", "step": 1, "group": "g2", "task": "t2", "index": 0, "reward": 1.0,
+     "fate": "trained", "response_tokens": 10},
+    {"split": "train", "step": 1, "group": "g2", "task": "t2", "index": 1, "reward": math.nan,
+     "fate": "trained", "truncated": True, "response_tokens": 30},
+    {"split": "train", "step": 2, "group": "g3", "task": "t1", "index": 0, "reward": 1.0,
+     "fate": "trained", "response_tokens": 20, "flags": ["loop"]},
+    {"split": "train", "step": 2, "group": "g3", "task": "t1", "index": 1, "reward": 0.5,
+     "fate": "scored"},
+    {"split": "train", "step": 2, "group": "g4", "task": "t2", "index": 0, "fate": "failed",
+     "error_kind": "tool", "error_type": "Timeout", "error_text": "after 30 s"},
+    {"split": "eval", "step": 2, "task": "t1", "reward": -math.inf, "error_text": "?"},
+    {"split": "train", "step": 2, "group": "g3", "task": "t1", "index": 0, "reward": 9.0,
+     "superseded": True, "launch": "old"},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    rows = [{"id": f"r{i}", "run": "one", "time": float(i), **row} for i, row in enumerate(ROWS)]
+    tables = Tables(rows)
+    for step, value, time in [(1, 0.5, 1.0), (2, 0.4, 2.0), (2, 0.3, 3.0)]:
+        row = {
+            "run": "one",
+            "project": "p",
+            "step": step,
+            "time": time,
+            "name": "loss",
+            "value": value,
+        }
+        tables.add("metrics", [row])
+    return Store(reader=tables)
+
+
+def test_facets_count_values_and_say_what_is_missing(store: Store) -> None:
+    split, fate, tool, truncated = store.facets("", ["split", "fate", "tool", "truncated"], 2)
+    assert [(v.value, v.count) for v in split.values] == [("train", 7), ("eval", 1)]
+    assert [(v.value, v.count) for v in fate.values] == [("trained", 3), ("dropped", 2)]
+    assert (fate.more, fate.missing) == (2, 1)
+    assert [(v.value, v.count) for v in tool.values] == [("python", 1), ("search", 1)]
+    assert tool.missing == 7
+    assert [(v.value, v.count) for v in truncated.values] == [(True, 1)]
+
+
+def test_facets_follow_the_query(store: Store) -> None:
+    (fate,) = store.facets("reward:>=0.5", ["fate"])
+    assert [(v.value, v.count) for v in fate.values] == [("trained", 2), ("scored", 1)]
+
+
+def test_histograms_keep_nan_infinite_and_missing_apart(store: Store) -> None:
+    reward, step = store.histograms("", ["reward", "step"], bars=2)
+    assert (reward.low, reward.high, reward.counts) == (0.0, 1.0, [2, 3])
+    assert (reward.missing, reward.nan, reward.infinite, reward.outside) == (1, 1, 1, 0)
+    assert step.counts == [4, 4]
+    inner = store.histogram("", "reward", bars=4, low=0.0, high=0.5)
+    assert (inner.counts, inner.outside) == ([2, 0, 0, 1], 2)
+
+
+def test_a_histogram_of_nothing_is_empty(store: Store) -> None:
+    (nothing,) = store.histograms("step:99", ["reward"])
+    assert (nothing.low, nothing.high, nothing.counts) == (None, None, [])
+
+
+def test_histogram_by_step(store: Store) -> None:
+    moved = store.histogram_by_step("", "reward", bars=2)
+    assert (moved.steps, moved.counts) == ([1, 2], [[2, 1], [0, 2]])
+
+
+def test_values_complete_what_was_begun(store: Store) -> None:
+    assert [(v.value, v.count) for v in store.values("fate", "TR")] == [("trained", 3)]
+    assert [v.value for v in store.values("tool")] == ["python", "search"]
+
+
+def test_ribbon_leaves_nan_out_and_counts_dead_groups(store: Store) -> None:
+    eval2, train1, train2 = store.ribbon()
+    assert (train1.step, train1.count, train1.rewarded, train1.not_finite) == (1, 4, 3, 1)
+    assert train1.reward == pytest.approx(1 / 3)
+    assert train1.quantiles is not None
+    assert train1.quantiles[2] == 0.0
+    assert (train1.groups, train1.dead_groups, train1.truncated) == (2, 1, 1)
+    assert train1.response_tokens == 20
+    assert (train2.groups, train2.dead_groups, train2.errors) == (2, 0, 1)
+    assert (eval2.reward, eval2.not_finite, eval2.errors) == (None, 1, 1)
+
+
+@pytest.mark.parametrize("query", ["", "split:train", "step:1 OR step:2", "reward:>0"])
+def test_funnel_adds_up_and_every_count_is_a_query(store: Store, query: str) -> None:
+    stages = store.funnel(query)
+    assert [stage.name for stage in stages] == ["generated", "scored", "kept", "trained"]
+    assert stages[0].count == store.rollouts(query).count()
+    for before, stage in itertools.pairwise(stages):
+        assert stage.count + sum(loss.count for loss in stage.lost) == before.count
+    for stage in stages:
+        assert store.rollouts(stage.query).count() == stage.count
+        for loss in stage.lost:
+            assert store.rollouts(loss.query).count() == loss.count
+
+
+def test_failures_have_examples_and_every_count_is_a_query(store: Store) -> None:
+    failures = store.failures()
+    assert {(f.kind, f.type, f.count) for f in failures} == {
+        ("tool", "Timeout", 1), (None, None, 1), ("limit", None, 1)
+    }  # fmt: skip
+    for failure in failures:
+        assert sorted(store.rollouts(failure.query).ids()) == sorted(failure.examples)
+
+
+def test_metrics_of_a_repeated_step_are_the_later_ones(store: Store) -> None:
+    assert store.metrics("one") == {"loss": [(1, 0.5), (2, 0.3)]}
+    assert store.metrics("one", project="other") == {}
+
+
+def test_group_is_siblings_by_index(store: Store) -> None:
+    assert [row.id for row in store.group("r1")] == ["r0", "r1"]
+    assert [row.id for row in store.group("r5")] == ["r4", "r5"]
+    assert [row.id for row in store.group("r7")] == ["r7"]
+    assert [row.id for row in store.group("r8")] == ["r8"]
+
+
+def test_neighbours_walk_all_groups_of_run_and_split(store: Store) -> None:
+    walked, at = ["r0"], "r0"
+    while (after := store.neighbours(at).after) is not None:
+        assert store.neighbours(after).before in [row.id for row in store.group(at)]
+        walked.append(at := after)
+    assert walked == ["r0", "r2", "r4", "r6"]
+
+
+def test_reading_begins_at_the_newest_group_with_mixed_rewards(store: Store) -> None:
+    assert store.mixed() == "r4"
+    assert store.mixed("step:1") is None
+
+
+def history_store(rates: dict[str, list[float]]) -> Store:
+    rows = [
+        {"id": f"{task}-{step}", "run": "one", "task": task, "step": step, "reward": reward}
+        for task, rewards in rates.items()
+        for step, reward in enumerate(rewards)
+    ]
+    return Store(reader=Tables(rows))
+
+
+def test_tasks_that_flip_regress_or_never_change() -> None:
+    store = history_store(
+        {
+            "learned": [0, 0, 1, 1],
+            "lost": [0, 1, 1, 0],
+            "never": [0, 0, 0],
+            "always": [1, 1],
+            "unknown": [math.nan],
+        }
+    )
+    names = {kind: [t.task for t in store.tasks(kind=kind)] for kind in
+             ("flipped", "regressed", "never", "always")}  # fmt: skip
+    assert names == {
+        "flipped": ["lost", "learned"],
+        "regressed": ["lost"],
+        "never": ["never"],
+        "always": ["always"],
+    }
+    learned = {t.task: t for t in store.tasks()}["learned"]
+    assert (learned.first_rate, learned.last_rate, learned.first_success) == (0.0, 1.0, 2)
+    assert (learned.flips, learned.regression, learned.count, learned.steps) == (1, 0.0, 4, 4)
+    assert {t.task: t for t in store.tasks()}["unknown"].last_rate is None
+
+
+def test_history_of_a_task_runs_over_steps() -> None:
+    store = history_store({"381": [0, 1], "other": [1]})
+    assert [(c.step, c.reward) for c in store.task_history(381)] == [(0, 0.0), (1, 1.0)]
+    assert [c.step for c in store.task_history("381", query="reward:1")] == [1]
