@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import run_legacy, run_v1
 from world import (
     CALL,
     Engine,
@@ -15,57 +16,10 @@ from world import (
     legacy_batch,
     make_config,
     stored,
-    v1_batch,
 )
 
 import rollscope
 from rollscope import capture
-
-
-class Queue:
-    """TransferQueue's edge: keeps what is put."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-        self.tags: dict[str, Any] = {}
-
-    def init(self) -> None: ...
-
-    async def async_kv_put(self, key: str, partition_id: str, tag: dict) -> None:
-        self.tags[key] = tag
-
-    async def async_kv_batch_put(self, keys, fields, tags, partition_id) -> None:
-        for i, key in enumerate(keys):
-            self.rows[key], self.tags[key] = fields[i], tags[i]
-
-
-def run_legacy(config, columns, fail=None, engine=Engine, **batch):
-    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
-
-    grader = Grader()
-    engine = engine(config, None, fail)
-    worker = AgentLoopWorker(config, engine, reward_loop_worker_handles=[grader])
-    engine.tokenizer_real = worker.tokenizer
-    data = legacy_batch(columns, **batch)
-    output = asyncio.run(worker.generate_sequences(data))
-    return engine, grader, output, worker
-
-
-def run_v1(config, columns, fail=None, **batch):
-    import verl.trainer.ppo.v1.agent_loop_tq as module
-
-    queue = module.tq = Queue()
-    cls = module.AgentLoopWorkerTQ.__ray_metadata__.modified_class
-    grader, engine = Grader(), Engine(config, None, fail)
-    worker = cls(config, engine, reward_loop_worker_handles=[grader])
-    engine.tokenizer_real = worker.tokenizer
-
-    async def go() -> None:
-        await worker.generate_sequences(v1_batch(columns, **batch))
-        await asyncio.gather(*list(worker.background_tasks), return_exceptions=True)
-
-    asyncio.run(go())
-    return engine, grader, queue, worker
 
 
 @pytest.mark.parametrize("version", ["legacy", "v1"])

@@ -108,6 +108,8 @@ def make_config(model: Path, *overrides: str) -> Any:
 class Engine(LLMServerClient):
     """Calls a tool first and answers then; every answer is different, with odd characters."""
 
+    is_numbered = True
+
     def __init__(self, config: Any, tokenizer: Any, fail: Callable[[str], None] | None = None):
         self.config = config
         self.tokenizer_real = tokenizer
@@ -124,10 +126,11 @@ class Engine(LLMServerClient):
         if self.fail is not None:
             self.fail(text)
         answered = text.count("<|im_start|>tool")
-        said = f"It is 5. 🙂 naïve {len(self.turns)}" if answered else CALL
+        number = len(self.turns) if self.is_numbered else 0
+        said = f"It is 5. 🙂 naïve {number}" if answered else CALL
         ids = self.tokenizer_real.encode(said, add_special_tokens=False)
         ids.append(self.tokenizer_real.eos_token_id)
-        logprobs = [-0.25 - i / 64 - len(self.turns) for i in range(len(ids))]
+        logprobs = [-0.25 - i / 64 - number for i in range(len(ids))]
         turn = {"request": request_id, "prompt": list(prompt_ids), "ids": list(ids)}
         self.turns.append({**turn, "logprobs": logprobs, "text": said})
         return TokenOutput(
@@ -143,6 +146,12 @@ class Engine(LLMServerClient):
         for turn in self.turns:
             found.setdefault(turn["request"], []).append(turn)
         return list(found.values())
+
+
+class SameAgain(Engine):
+    """Says the same to the same prompt, whatever order verl's threads ask in."""
+
+    is_numbered = False
 
 
 class Grader:
