@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rollscope.capture.problems import problems
+
 
 @pytest.fixture(autouse=True)
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -21,4 +23,5 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ROLLSCOPE_DIR", str(store))
     monkeypatch.setenv("ROLLSCOPE_SEAL", "off")
     monkeypatch.setenv("ROLLSCOPE_MIN_FREE", "0")
+    problems.forget()
     return store

@@ -57,6 +57,7 @@ class Background:
         self._closed = False
         self._blocked: CannotWrite | None = None
         self._dropped: dict[tuple[str, str], int] = {}
+        self._told = problems.told()
         self._next_beat = 0.0
         self._thread: threading.Thread | None = None
 
@@ -217,7 +218,7 @@ class Background:
         for (kind, reason), count in list(self._dropped.items()):
             where = info.counters.dropped if kind == "rollouts" else info.counters.dropped_other
             where[reason] = count
-        info.problems = problems.list()
+        info.problems = problems.list(self._told)
 
     def _end(self) -> None:
         with self._put_lock:

@@ -25,34 +25,51 @@ _MOST = 100  # different problems that are kept; the rest is only counted
 
 
 class Problems:
-    """What went wrong in this process, each text once with its count."""
+    """What went wrong in this process, each text once with its count.
+
+    A run that begins after others ended has only its own: what they told is subtracted.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._by_text: dict[str, Problem] = {}
+        self._told: dict[str, int] = {}
 
     def add(self, text: str) -> bool:
-        """Count a problem. True the first time it is met."""
+        """Count a problem. True the first time it is met since a run ended."""
         now = time.time()
         with self._lock:
             if len(self._by_text) >= _MOST and text not in self._by_text:
                 text = "more problems than are kept apart"
-            seen = self._by_text.get(text)
-            if seen is None:
-                self._by_text[text] = Problem(text=text, first=now, last=now)
-                return True
+            seen = self._by_text.setdefault(text, Problem(text=text, count=0, first=now))
             seen.count += 1
             seen.last = now
-            return False
+            return seen.count == self._told.get(text, 0) + 1
 
-    def list(self) -> list[Problem]:
+    def told(self) -> dict[str, int]:
+        """What runs that ended have told, by text and count."""
         with self._lock:
-            return list(self._by_text.values())
+            return dict(self._told)
+
+    def tell(self) -> None:
+        """A run ends: what was met up to now is told."""
+        with self._lock:
+            self._told = {text: problem.count for text, problem in self._by_text.items()}
+
+    def list(self, told: dict[str, int]) -> list[Problem]:
+        """Those that were met beyond `told`."""
+        with self._lock:
+            return [
+                Problem(text=p.text, count=p.count - n, first=p.first, last=p.last)
+                for p in self._by_text.values()
+                if p.count > (n := told.get(p.text, 0))
+            ]
 
     def forget(self) -> None:
         """Begin anew: the child of a fork has no problems yet."""
         self._lock = threading.RLock()
         self._by_text = {}
+        self._told = {}
 
 
 problems = Problems()

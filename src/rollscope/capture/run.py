@@ -281,6 +281,7 @@ class Run:
             self._background.close()
             if not self.setup.is_quiet:
                 _say(self._summary())
+            problems.tell()
 
     def _summary(self) -> str:
         c = self.counters
@@ -289,7 +290,7 @@ class Run:
         if c.sampled_out:
             text += f", left out by sampling {c.sampled_out}"
         text += f", {c.bytes / 1e6:.1f} MB"
-        count = sum(problem.count for problem in problems.list())
+        count = sum(problem.count for problem in self._background.log.info.problems)
         return text + (f"; {count} problems: rollscope doctor" if count else "")
 
     def after_fork(self) -> None:

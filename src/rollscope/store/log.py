@@ -170,7 +170,7 @@ class LogWriter:
         return [], None
 
     def _append(self, log: _Log, batch: list[Entry]) -> bool:
-        """Write one frame. False: the log was removed, and the next try goes to a new one."""
+        """Write one frame. False: the log takes no more, and the next try goes to a new one."""
         lines = [entry.encode() for entry in batch]
         try:
             size = log.append(lines)
@@ -178,8 +178,11 @@ class LogWriter:
                 time.sleep(1.0)  # stopped inside the write: let whoever sealed the log remove it
             removed = log.removed
         except OSError as error:
-            if not log.is_cut():
+            is_too_large = error.errno == errno.EFBIG and log.recorded > 0
+            if is_too_large or not log.is_cut():
                 self._give_up(log)
+            if is_too_large:
+                return False
             raise _cannot_write(error, log.path) from error
         if removed:
             self._give_up(log, removed=True)
