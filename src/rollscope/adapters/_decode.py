@@ -7,11 +7,16 @@ Byte-level tokenizers (GPT-2's scheme: Qwen, Llama 3, DeepSeek, ...) are decoded
 piece from a table; the result is compared with the tokenizer's own. Everything else that
 has a `decode` is asked for growing windows of ids. If the pieces do not add up to the
 tokenizer's own text, the ends are not known: they are left out, never guessed.
+
+The trainer's tokenizer is never used, only a copy of it: Hugging Face's fast tokenizers raise
+"Already borrowed" in whichever thread changes a setting while another one decodes, and that
+would be the trainer's.
 """
 
 from __future__ import annotations
 
 import codecs
+import copy
 import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,6 +33,7 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
     """The whole text of `ids`, special tokens included, as the tokenizer itself gives it."""
     if not len(ids):
         return Decoded("", [])
+    tokenizer = own(tokenizer)
     text = _text(tokenizer, ids)
     pieces = _byte_pieces(tokenizer, ids)
     if pieces is not None:
@@ -35,6 +41,20 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
         if joined == text:
             return Decoded(text, ends)
     return Decoded(text, _window_ends(tokenizer, ids, text))
+
+
+_copies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def own(tokenizer: Any) -> Any:
+    """Our copy of the trainer's tokenizer, made once. What cannot be copied is used as it is."""
+    try:
+        if tokenizer not in _copies:
+            _copies[tokenizer] = copy.deepcopy(tokenizer)
+            _copies[_copies[tokenizer]] = _copies[tokenizer]  # a copy needs none
+        return _copies[tokenizer]
+    except Exception:
+        return tokenizer
 
 
 def join_pieces(pieces: Sequence[bytes]) -> tuple[str, list[int]]:

@@ -152,7 +152,7 @@ class _Row:
             for token, length, role in self._headers
             if begin <= token < end
         ]
-        told = {token for token, _, _ in found}
+        told = {t + k for t, length, _ in self._headers for k in range(length)}
         for match in _HEADER.finditer(self.text, self.start(begin), self.start(end)):
             mark = _MARK.match(match.group())
             token = self.mark_at(match.start(), mark.group()) if mark else None

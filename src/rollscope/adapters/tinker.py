@@ -25,6 +25,7 @@ from typing import Any
 from ..model import Error, Message, Rollout, Span, prompt_task
 from ..model.chat import from_chat
 from ._arrays import number, same_length
+from ._decode import own
 from ._messages import after_prompt, split
 from .tinker_files import read, recognise
 
@@ -61,7 +62,7 @@ class Place:
         return f"{name}#{self.roll}" if self.roll else name
 
 
-@dataclass
+@dataclass(eq=False)
 class Notes:
     """What was noted about one environment while it ran; see `tinker_hooks`."""
 
@@ -372,14 +373,20 @@ def _flat(ob: Any) -> tuple[list[int], list[tuple[int, list[int]]], int]:
 
 
 def renderer_of(*owners: Any) -> tuple[Any, Any]:
-    """The renderer and tokenizer that an environment or its builder works with."""
+    """Copies of the renderer and tokenizer that an environment or its builder works with.
+
+    Theirs may be at work in another thread at this moment; see `_decode`.
+    """
     for owner in owners:
         for name in ("renderer", "policy_renderer"):
             renderer: Any = getattr(owner, name, None)
             if getattr(renderer, "tokenizer", None) is not None:
-                return renderer, renderer.tokenizer
+                mine = object.__new__(type(renderer))
+                mine.__dict__.update(renderer.__dict__)
+                mine.tokenizer = own(renderer.tokenizer)
+                return mine, mine.tokenizer
     tokenizers = (getattr(owner, "tokenizer", None) for owner in owners)
-    return None, next((t for t in tokenizers if t is not None), None)
+    return None, next((own(t) for t in tokenizers if t is not None), None)
 
 
 def _tool_calls(renderer: Any, tokens: Sequence[int]) -> list[Any]:

@@ -214,8 +214,8 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         if run is None:
             return
         rollouts = [convert_failed(n, i, self.place, self.inner) for i, n in enumerate(begun)]
-        for rollout, notes in zip(rollouts, begun, strict=True):
-            rollout.index = begun.index(notes)
+        for i, (rollout, notes) in enumerate(zip(rollouts, begun, strict=True)):
+            rollout.index = i
             if error is None:
                 rollout.fate = "generated"
             elif notes.error is None:
