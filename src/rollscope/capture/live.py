@@ -133,12 +133,13 @@ class LiveRollout:
         if self._pid != os.getpid():
             report("rollout", "messages of a rollout come from one process; a fork's are left out")
             return None
-        if run.redactor is not None:
-            message = redact_message(message, run.redactor)
         number = self._messages
         self._messages += 1
+        self._lost += 1  # taken back when it is in the queue
+        if run.redactor is not None:
+            message = redact_message(message, run.redactor)
         line = wire.more_line(self._id, number, [message], [], run.odd)
-        self._lost += not run.put_piece(line, self._id)
+        self._lost -= run.put_piece(line, self._id)
         return number
 
     @guard("rollout.reward")
@@ -191,6 +192,7 @@ class LiveRollout:
             return
         if head.start is None:
             head.start = time.time()
+        self._is_on = False  # in case that the next line fails
         self._is_on = run.put_head(self._written(), self._id, "open")
 
     def end(self, error: BaseException | None = None) -> None:

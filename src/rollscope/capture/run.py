@@ -26,6 +26,8 @@ from .redact import Redactor, redact_fact, redact_rollout
 from .sample import Sampler
 from .setup import Setup
 
+_NOT_ENCODED = "could not be encoded"
+
 
 class Run:
     """One training run. `rollscope.init` makes it; it is also a context manager."""
@@ -99,7 +101,7 @@ class Run:
             try:
                 self._record(rollout)
             except Exception as error:
-                self._background.drop("rollouts", "could not be encoded")
+                self._background.drop("rollouts", _NOT_ENCODED)
                 swallowed("run.log", error)
         return ids
 
@@ -210,7 +212,11 @@ class Run:
 
     def put_head(self, head: Rollout, id: str, place: Place) -> bool:
         """The beginning or the end of a live rollout."""
-        line = wire.rollout_line(head, is_open=place == "open", problems=self.odd)
+        try:
+            line = wire.rollout_line(head, is_open=place == "open", problems=self.odd)
+        except Exception:
+            self._background.drop("rollouts" if place == "open" else "pieces", _NOT_ENCODED)
+            raise
         return self._background.put(Entry(line, "rollouts", id, place))
 
     def put_piece(self, line: wire.Line, id: str, is_own: bool = True) -> bool:
