@@ -90,7 +90,7 @@ def test_any_process_of_the_launch_can_annotate_by_key(own_store: Path) -> None:
     run.annotate(key="7/q-1/0", advantage=0.5)
     run.finish()
     (fact,) = reading.facts(own_store)
-    assert fact["rollout"] == id == keyed_id(run.launch, "7/q-1/0")
+    assert fact["rollout"] == id == keyed_id(run.project, run.name, run.launch, "7/q-1/0")
 
 
 def test_every_kind_of_fact_has_its_name(own_store: Path) -> None:

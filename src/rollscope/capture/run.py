@@ -108,7 +108,7 @@ class Run:
     def _identify(self, rollout: Rollout, step: int | None = None) -> str:
         if rollout.id is None:
             key = rollout.key
-            rollout.id = self.new_id() if key is None else keyed_id(self.launch, str(key))
+            rollout.id = self.new_id() if key is None else self.id_of(key)
         if rollout.time is None:
             rollout.time = time.time()
         if rollout.step is None and step is not None:
@@ -116,6 +116,10 @@ class Run:
         if rollout.task is None and rollout.messages:
             rollout.task = _prompt_task(rollout.messages)
         return rollout.id
+
+    def id_of(self, key: Any) -> str:
+        """The id of the rollout that this launch calls `key`, whichever process logs it."""
+        return keyed_id(self.project, self.name, self.launch, str(key))
 
     def _sampled(self, batch: list[Rollout], is_batch: bool) -> list[Rollout]:
         if self._sampler is None:
@@ -159,7 +163,7 @@ class Run:
         if self._is_off:
             return
         try:
-            id = rollout if key is None else keyed_id(self.launch, str(key))
+            id = rollout if key is None else self.id_of(key)
             if id is None:
                 raise TypeError("annotate needs the id of a rollout, or key=")
             made = [self._fact(id, name, value) for name, value in named_facts(facts)]

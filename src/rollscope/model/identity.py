@@ -20,9 +20,12 @@ def base32(number: int, digits: int) -> str:
     return "".join(_DIGITS[(number >> (5 * i)) & 31] for i in reversed(range(digits)))
 
 
-def keyed_id(launch: str, key: str) -> str:
-    """The id of the rollout that `launch` calls `key`."""
-    text = f"{launch}\0{key}".encode("utf-8", "replace")
+def keyed_id(project: str, run: str, launch: str, key: str) -> str:
+    """The id of the rollout that this launch of this run calls `key`.
+
+    Project and run count, too: one program may train two runs with the same keys.
+    """
+    text = "\0".join((project, run, launch, key)).encode("utf-8", "replace")
     return hashlib.blake2b(text, digest_size=10).hexdigest()
 
 
