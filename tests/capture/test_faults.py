@@ -291,7 +291,7 @@ STOPPED = """
     setup = resolve(
         "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
     )
-    run = Run(setup._replace(limits=Limits(silent=0.5, min_free=0, seal=False), beat=0.1))
+    run = Run(setup._replace(limits=Limits(silent=0.5, seal=False), beat=0.1))
     run.start()
     with run.rollout(task="open") as r:
         r.message("user", "before")
@@ -338,7 +338,7 @@ def quick_run(**limits: Any) -> Run:
     setup = resolve(
         "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
     )
-    run = Run(setup._replace(limits=log.Limits(**{"min_free": 0, "seal": False, **limits})))
+    run = Run(setup._replace(limits=log.Limits(**{"seal": False, **limits})))
     run.start()
     return run
 

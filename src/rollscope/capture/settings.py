@@ -14,6 +14,11 @@ from typing import Any, NamedTuple
 from .problems import report
 from .sample import Sample
 
+QUEUE = 256 * 10**6
+"""Bytes that may be on their way to the disk."""
+MIN_FREE = 2 * 10**9
+"""Bytes that must be free on the disk."""
+
 
 class Option(NamedTuple):
     name: str
@@ -118,7 +123,7 @@ OPTIONS = (
         "ROLLSCOPE_QUEUE",
         _size,
         "a size: `256MB`",
-        "`256MB`",
+        f"`{QUEUE // 10**6}MB`",
         "Memory that rollouts may take on their way to the disk. When it is full, new ones are "
         "dropped and counted.",
     ),
@@ -126,7 +131,7 @@ OPTIONS = (
         "ROLLSCOPE_MIN_FREE",
         _size,
         "a size: `2GB`",
-        "`2GB`",
+        f"`{MIN_FREE // 10**9}GB`",
         "Recording pauses when less than this is free on the store's disk.",
     ),
     Option(

@@ -14,11 +14,9 @@ from .launch import launch_name, worker_name
 from .problems import report
 from .redact import Redactor, make_redactor
 from .sample import Sample
-from .settings import setting
+from .settings import MIN_FREE, QUEUE, setting
 
 KNOWN_SINKS = ("trackio", "mlflow", "weave", "otlp")
-QUEUE = 256 * 10**6
-MIN_FREE = 2 * 10**9
 
 
 class Setup(NamedTuple):

@@ -204,7 +204,7 @@ def _fast(record: Any) -> Line | None:
         return None
     # msgspec writes NaN and infinities as null without a word. (Searching from the end takes
     # half the time, and this search is the dearest part of all for plain text.)
-    if data.rfind(b"null") >= 0 and _may_hold_null(data):
+    if data.rfind(b"null") >= 0 and _may_hold_null(data) and not _is_finite(record):
         return None
     return Line(data, _holes.arrays)
 
@@ -219,6 +219,25 @@ def _may_hold_null(data: bytes) -> bool:
             return True
         at = data.find(b"null", at + 4)
     return False
+
+
+def _is_finite(value: Any) -> bool:
+    """Is no number in it NaN or infinite? What is not known is not looked into: False."""
+    kind = type(value)
+    if kind is float:
+        return bool(value - value == 0)
+    if value is None or kind in _NO_NUMBERS:
+        return True
+    if kind is dict:
+        return all(map(_is_finite, value.values()))
+    if kind is list or kind is tuple:
+        return all(map(_is_finite, value))
+    if isinstance(value, msgspec.Struct):
+        return all(_is_finite(getattr(value, name)) for name in value.__struct_fields__)
+    return False
+
+
+_NO_NUMBERS = frozenset({str, int, bool, Tokens})
 
 
 # -- the slow path ---------------------------------------------------------------------

@@ -126,7 +126,8 @@ class Limits(NamedTuple):
     """Sizes and times of one writer; tests make them small."""
 
     max_raw: int = MAX_RAW
-    min_free: int = 2 << 30
+    min_free: int = 0
+    """Bytes that must be free on the disk; 0: do not look."""
     silent: float = writers.SILENT
     seal: bool = True
 

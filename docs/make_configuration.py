@@ -1,0 +1,71 @@
+"""Makes docs/configuration.md out of the code: python docs/make_configuration.py
+
+A test compares the page with what this makes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollscope.capture import background, redact, settings, setup
+from rollscope.store import log, writers
+
+PAGE = Path(__file__).parent / "configuration.md"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def page() -> str:
+    options = table(
+        ("variable", "value", "when not set", "what it does"),
+        [(f"`{o.name}`", o.expected, o.default, o.doc) for o in settings.OPTIONS],
+    )
+    patterns = "\n".join(f"- `{name}`: `{p}`" for name, p in redact.PATTERNS.items())
+    fixed = table(
+        ("what", "how much", "name in the code"),
+        [
+            ("a record waits for others before its frame is written", f"{background.GATHER * 1e3:.0f} ms", "`capture.background.GATHER`"),
+            ("the writer's thread works before it lets others run", f"{background.HOLD * 1e3} ms", "`capture.background.HOLD`"),
+            ("a failed write is tried again after", f"{background.RETRY:.0f} s", "`capture.background.RETRY`"),
+            ("the end of the program waits for a slow disk at most", f"{background.CLOSE_WAIT:.0f} s", "`capture.background.CLOSE_WAIT`"),
+            ("a frame is full at", f"{log.FRAME_RAW >> 20} MB of text", "`store.log.FRAME_RAW`"),
+            ("a log takes no new rollouts at", f"{log.MAX_RAW >> 20} MB of text", "`store.log.MAX_RAW`"),
+            ("heartbeat of a writer", f"{writers.BEAT:.0f} s", "`store.writers.BEAT`"),
+            ("a writer that was silent for so long begins a new log", f"{writers.SILENT:.0f} s", "`store.writers.SILENT`"),
+            ("an observer takes a silent writer for dead after", f"{writers.DEAD:.0f} s", "`store.writers.DEAD`"),
+        ],
+    )  # fmt: skip
+    return f"""# Configuration
+
+Made from the code by `python docs/make_configuration.py`.
+
+Nothing needs to be set. Variables win over the arguments of `rollscope.init`, so that a job
+script can change what a program does. A value that cannot be understood is reported and
+ignored; only wrong arguments of `init` raise.
+
+## Environment variables
+
+{options}
+
+## Names for `redact`
+
+Each find is replaced by its name in brackets: `[email]`.
+
+{patterns}
+
+## Sinks
+
+Known: {", ".join(f"`{name}`" for name in setup.KNOWN_SINKS)}; others by entry points of the
+group `rollscope.sinks`.
+
+## Fixed sizes and times
+
+{fixed}
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
