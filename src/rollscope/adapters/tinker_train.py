@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import capture
+from .tinker import Place
 
 _PACKAGE = "tinker_cookbook"
 _step: ContextVar[int | None] = ContextVar("rollscope_tinker_step", default=None)
@@ -42,6 +43,7 @@ class _State:
         self.groups: dict[int, tuple[weakref.ref[Any], list[str]]] = {}
         self.rolls: dict[str, int] = {}
         self.waiting: dict[str, list[str]] = {}  # rolled out and not trained yet
+        self.data: dict[int, tuple[Any, str]] = {}  # training rows of this step, by their object
         self.versions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.originals: list[tuple[Any, str, Any]] = []
         self.seams: list[str] = []
@@ -92,6 +94,8 @@ _LOOPS = {
     "rl.train": (
         "do_group_rollout_and_filter_constant_reward",
         "compute_advantages",
+        "assemble_training_data",
+        "train_step",
         "remove_constant_reward_groups",
         "run_single_evaluation",
         "do_train_step_and_get_sampling_client",
@@ -101,6 +105,8 @@ _LOOPS = {
     "distillation.train_on_policy": (
         "do_group_rollout_and_filter_constant_reward",
         "compute_advantages",
+        "assemble_training_data",
+        "train_step",
     ),
 }
 
@@ -186,9 +192,10 @@ def _filtered_rollout(original: Any) -> Any:
             env_group_builder = _begin(env_group_builder, named, sampling_client)
             if len(args) <= _FILTERED.index("strategy"):
                 kwargs = {**kwargs, "strategy": _watched(kwargs.get("strategy"))}
+        place = getattr(env_group_builder, "place", None)
         group = await original(sampling_client, env_group_builder, *args, **kwargs)
         with capture.guard("adapter tinker: a group ends"):
-            _end(env_group_builder, group)
+            _end(place, group)
         return group
 
     return do_group_rollout_and_filter_constant_reward
@@ -216,9 +223,10 @@ def _group_rollout(original: Any) -> Any:
             client = getattr(policy, "sampling_client", None)
             env_group_builder = _begin(env_group_builder, named, client)
             strategy = _watched(strategy)
+        place = getattr(env_group_builder, "place", None)
         group = await original(env_group_builder, policy, strategy, *args, **kwargs)
         with capture.guard("adapter tinker: a group ends"):
-            _end(env_group_builder, group)
+            _end(place, group)
         return group
 
     return do_group_rollout
@@ -268,13 +276,10 @@ def _version(client: Any, step: int | None) -> int | None:
         return None
 
 
-def _end(builder: Any, group: Any) -> None:
+def _end(place: Any, group: Any) -> None:
     """Remember whose keys the trajectories are, and rewards that were clamped afterwards."""
-    from .tinker_hooks import TracedBuilder
-
-    if group is None or not isinstance(builder, TracedBuilder):
+    if group is None or not isinstance(place, Place):
         return
-    place = builder.place
     keys = [f"{place.name}/{i}" for i in range(len(group.trajectories_G))]
     _state.remember(group, keys)
     if place.split == "train":
@@ -309,6 +314,59 @@ def _learned(group: Any, advantages: Any) -> None:
         _annotate(key, advantage=value, fate="trained", trained_step=_step.get())
 
 
+def _assemble(original: Any) -> Any:
+    def assemble_training_data(groups: Any, *args: Any, **kwargs: Any) -> Any:
+        data, places = original(groups, *args, **kwargs)
+        with capture.guard("adapter tinker: training rows"):
+            rows: dict[str, list[Any]] = {}
+            for datum, place in zip(data, places, strict=True):
+                keys = _state.keys(groups[place["group_idx"]])
+                if keys is not None:
+                    rows.setdefault(keys[place["traj_idx"]], []).append(datum)
+            for key, own in rows.items():
+                if len(own) == 1:  # several: branches, whose shared tokens stand in each
+                    _state.data[id(own[0])] = (own[0], key)
+        return data, places
+
+    return assemble_training_data
+
+
+def _forward(original: Any) -> Any:
+    async def train_step(data_D: Any, *args: Any, **kwargs: Any) -> Any:
+        logprobs = await original(data_D, *args, **kwargs)
+        with capture.guard("adapter tinker: what was trained"):
+            if len(logprobs) == len(data_D):
+                for datum, values in zip(data_D, logprobs, strict=True):
+                    _trained_on(datum, values)
+            _state.data.clear()
+        return logprobs
+
+    return train_step
+
+
+def _trained_on(datum: Any, logprobs: Any) -> None:
+    """Advantage (with any KL penalty) and log probability of each token in the loss.
+
+    A row's targets are its tokens from the second on.
+    """
+    found = _state.data.get(id(datum))
+    if found is None or found[0] is not datum:
+        return
+    given = {name: values.to_torch().tolist() for name, values in datum.loss_fn_inputs.items()}
+    mask = given["mask"]
+    streams = {"advantage": given["advantages"], "train_logprob": logprobs.tolist()}
+    if any(len(values) != len(mask) for values in streams.values()):
+        capture.report("tinker", "training rows and their mask differ in length: not recorded")
+        return
+    _annotate(
+        found[1],
+        streams={
+            name: [None, *(v if m else None for v, m in zip(values, mask, strict=True))]
+            for name, values in streams.items()
+        },
+    )
+
+
 def _remove_constant(original: Any) -> Any:
     def remove_constant_reward_groups(groups: Any, *args: Any, **kwargs: Any) -> Any:
         kept = original(groups, *args, **kwargs)
@@ -339,7 +397,7 @@ def _evaluation(original: Any) -> Any:
 
 
 def _train_step(original: Any) -> Any:
-    async def train_step(config: Any, i_batch: int, *args: Any, **kwargs: Any) -> Any:
+    async def do_train_step(config: Any, i_batch: int, *args: Any, **kwargs: Any) -> Any:
         token = _step.set(i_batch)
         try:
             result = await original(config, i_batch, *args, **kwargs)
@@ -351,13 +409,15 @@ def _train_step(original: Any) -> Any:
                 _state.versions[client] = i_batch + 1
         return result
 
-    return train_step
+    return do_train_step
 
 
 _WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "do_group_rollout_and_filter_constant_reward": _filtered_rollout,
     "do_group_rollout": _group_rollout,
     "compute_advantages": _compute_advantages,
+    "assemble_training_data": _assemble,
+    "train_step": _forward,
     "remove_constant_reward_groups": _remove_constant,
     "run_single_evaluation": _evaluation,
     "do_train_step_and_get_sampling_client": _train_step,
