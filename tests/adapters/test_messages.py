@@ -2,7 +2,7 @@
 
 from bytetok import ByteTokenizer
 
-from rollscope.adapters._messages import after_prompt, split
+from rollscope.adapters._messages import after_prompt, split, split_text
 from rollscope.model import Message, Part, ToolCall
 from rollscope.model.chat import from_chat
 
@@ -170,3 +170,13 @@ def test_a_structured_message_keeps_its_tool_calls() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     message = from_chat({"role": "assistant", "content": None, "tool_calls": [call]})
     assert message.tool_calls == [ToolCall(id="c1", name="add", arguments="{}")]
+
+
+def test_text_without_tokens_is_cut_at_its_headers() -> None:
+    text = "<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\nso<|im_end|>"
+    found = split_text(text)
+    assert [(m.role, m.content) for m in found] == [("user", "why?"), ("assistant", "so")]
+    assert "".join(
+        m.meta.get("before", "") + str(m.content) + m.meta.get("after", "") for m in found
+    ) == text  # fmt: skip
+    assert [(m.role, m.content) for m in split_text("no marks")] == [("unknown", "no marks")]

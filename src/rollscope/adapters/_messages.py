@@ -108,6 +108,36 @@ def after_prompt(prompt: int, values: Sequence[Any] | None) -> list[Any] | None:
     return None if values is None else [None] * prompt + list(values)
 
 
+def split_text(text: str) -> list[Message]:
+    """The messages of a text that has its template's marks but no tokens (a trainer's dump).
+
+    Whether a mark was typed cannot be told here. Text without a header is one message of
+    unknown role.
+    """
+    headers = list(_HEADER.finditer(text))
+    messages = []
+    first = headers[0].start() if headers else len(text)
+    if first or not headers:
+        messages.append(_text_message("unknown", "", text[:first]))
+    stops = [match.start() for match in headers[1:]] + [len(text)]
+    for match, stop in zip(headers, stops, strict=False):
+        role = match.group(match.lastgroup) if match.lastgroup is not None else "unknown"
+        body = text[match.end() : stop]
+        messages.append(_text_message(_ROLES.get(role, role), match.group(), body))
+    return messages
+
+
+def _text_message(role: str, before: str, text: str) -> Message:
+    stop = next(
+        (m.start() for m in _CLOSING.finditer(text) if _FOOTER.fullmatch(text, m.start())),
+        len(text),
+    )
+    if role == "user" and _TOOL_RESULT.match(text[:stop]):
+        role = "tool"
+    meta = {k: v for k, v in (("before", before), ("after", text[stop:])) if v}
+    return Message(role=role, content=text[:stop], meta=meta)
+
+
 class _Row:
     """The ids of a row with their text, by token."""
 

@@ -1,0 +1,136 @@
+"""AReaL: every episode of any workflow or agent, and what was trained on.
+
+A workflow, by its path (AReaL hands workflows to its workers as text):
+
+    trainer.train(**rollscope.adapters.areal.traced(
+        "areal.workflow.rlvr.RLVRWorkflow", reward_fn=..., gconfig=..., tokenizer=...))
+
+or, the same written out,
+
+    trainer.train(workflow="rollscope.adapters.areal.TracedWorkflow",
+                  workflow_kwargs={"inner": "areal.workflow.rlvr.RLVRWorkflow", ...})
+
+An agent class is marked with `@rollscope.adapters.areal.agent`. Advantages, fates and metrics
+come with `rollscope.adapters.areal.attach(trainer)`. What `rollout.dump_to_file` has written is
+read by `rollscope import areal DIRECTORY`. `docs/trainers/areal.md` says what is captured.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ... import capture
+from .agent import agent
+from .convert import Call, convert
+from .files import read, recognise
+
+if TYPE_CHECKING:
+    TracedWorkflow: type[Any]
+
+__all__ = [
+    "Call",
+    "TracedWorkflow",
+    "agent",
+    "attach",
+    "convert",
+    "read",
+    "recognise",
+    "traced",
+]
+
+_Trainer = TypeVar("_Trainer")
+
+
+def attach(trainer: _Trainer) -> _Trainer:
+    """Record advantages, fates and metrics of this trainer, from now on. Gives it back.
+
+    Project and run are AReaL's `experiment_name` and `trial_name`.
+    """
+    from .hook import join, version
+    from .trainer import SEAMS, Trainer
+
+    with capture.guard("adapter areal: attach"):
+        if getattr(trainer, "_rollscope", None) is not None:
+            return trainer
+        missing = [path for path in SEAMS if not _has(trainer, path)]
+        if missing:
+            capture.report(
+                "areal",
+                f"AReaL {version()}: {type(trainer).__name__} has no {', '.join(missing)}; "
+                "advantages and metrics are not recorded. Supported is PPOTrainer of AReaL 1.0",
+            )
+            return trainer
+        run = join(getattr(trainer, "config", None), *SEAMS)
+        if run is not None:
+            trainer._rollscope = Trainer(trainer, run)  # type: ignore[attr-defined]
+            trainer._rollscope.install()  # type: ignore[attr-defined]
+    return trainer
+
+
+def traced(workflow: str, **kwargs: Any) -> dict[str, Any]:
+    """`workflow` and `workflow_kwargs` for AReaL, with this program's settings for its workers."""
+    return {
+        "workflow": f"{__name__}.TracedWorkflow",
+        "workflow_kwargs": {"inner": workflow, "settings": capture.child_env(), **kwargs},
+    }
+
+
+@functools.cache
+def _traced_workflow() -> type[Any]:
+    """`TracedWorkflow`, made when it is first asked for: its base class is AReaL's."""
+    from areal.api import RolloutWorkflow
+    from areal.utils.dynamic_import import import_from_string
+
+    from .hook import RecordingEngine, Watch
+
+    class TracedWorkflow(RolloutWorkflow):  # type: ignore[misc]
+        """Any workflow, with its episodes recorded.
+
+        `inner` is a path, a class or a workflow; all other arguments are the inner one's.
+        `settings` are environment variables of the program that started this worker.
+        """
+
+        def __init__(
+            self, inner: Any, settings: dict[str, str] | None = None, **kwargs: Any
+        ) -> None:
+            for name, value in (settings or {}).items():
+                os.environ.setdefault(name, value)
+            inner = import_from_string(inner) if isinstance(inner, str) else inner
+            self.inner = inner(**kwargs) if isinstance(inner, type) else inner
+
+        async def arun_episode(self, engine: Any, data: Any) -> Any:
+            watch, seen = None, engine
+            with capture.guard("adapter areal: arun_episode"):
+                watch = Watch(engine, data, getattr(self.inner, "tokenizer", None))
+                seen = RecordingEngine(engine, watch.calls)
+            try:
+                result = await self.inner.arun_episode(seen, data)
+            except BaseException as error:
+                with capture.guard("adapter areal: arun_episode"):
+                    if watch is not None:
+                        watch.end(None, error)
+                raise
+            with capture.guard("adapter areal: arun_episode"):
+                if watch is not None:
+                    watch.end(result)
+            return result
+
+    TracedWorkflow.__module__ = __name__
+    TracedWorkflow.__qualname__ = "TracedWorkflow"
+    return TracedWorkflow
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TracedWorkflow":
+        return _traced_workflow()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _has(trainer: Any, path: str) -> bool:
+    for name in path.split("."):
+        trainer = getattr(trainer, name, None)
+        if trainer is None:
+            return False
+    return True

@@ -1,0 +1,116 @@
+"""Agents: classes with an `async def run(self, data, **kwargs)` that AReaL itself wraps.
+
+AReaL runs an agent against a proxy that speaks OpenAI's API and gives back token rows without
+the conversation. `agent` therefore does two things when the class is defined, in each process
+that imports it: it watches AReaL's wrapper around agents, and it notes the chat requests that
+the agent makes through the HTTP client it is handed, by the id of their completion.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ... import capture
+from .hook import Watch
+
+_Agent = TypeVar("_Agent", bound=type)
+
+_watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar(
+    "rollscope_areal", default=None
+)
+
+
+def agent(cls: _Agent) -> _Agent:
+    """Class decorator: record the episodes of this agent.
+
+    @rollscope.adapters.areal.agent
+    class MyAgent:
+        async def run(self, data, **kwargs): ...
+    """
+    with capture.guard("adapter areal: agent"):
+        _watch_wrapper()
+        run = cls.run  # type: ignore[attr-defined]
+
+        @functools.wraps(run)
+        async def recorded(self: Any, data: Any, **kwargs: Any) -> Any:
+            with capture.guard("adapter areal: agent"):
+                watch = _watch.get()
+                if watch is not None and "http_client" in kwargs:
+                    kwargs["http_client"] = _noting(kwargs["http_client"], watch)
+            return await run(self, data, **kwargs)
+
+        cls.run = recorded  # type: ignore[attr-defined]
+    return cls
+
+
+def _watch_wrapper() -> None:
+    """Put ourselves around AReaL's wrapper of agents, once per process."""
+    from areal.experimental.openai import OpenAIProxyWorkflow
+
+    original = OpenAIProxyWorkflow.arun_episode
+    if getattr(original, "is_rollscope", False):
+        return
+
+    @functools.wraps(original)
+    async def arun_episode(self: Any, engine: Any, data: Any) -> Any:
+        watch = None
+        with capture.guard("adapter areal: arun_episode"):
+            watch = Watch(engine, data, _tokenizer(engine))
+            _watch.set(watch)
+        try:
+            result = await original(self, engine, data)
+        except BaseException as error:
+            with capture.guard("adapter areal: arun_episode"):
+                if watch is not None:
+                    watch.end(None, error)
+            raise
+        with capture.guard("adapter areal: arun_episode"):
+            if watch is not None:
+                watch.end(result or None)
+        return result
+
+    arun_episode.is_rollscope = True  # type: ignore[attr-defined]
+    OpenAIProxyWorkflow.arun_episode = arun_episode
+
+
+@functools.lru_cache(maxsize=4)
+def _load_tokenizer(path: str) -> Any:
+    from areal.utils.hf_utils import load_hf_tokenizer
+
+    return load_hf_tokenizer(path)
+
+
+def _tokenizer(engine: Any) -> Any:
+    path = getattr(getattr(engine, "config", None), "tokenizer_path", None)
+    return _load_tokenizer(path) if path else None
+
+
+def _noting(client: Any, watch: Watch) -> Any:
+    """A client of the same kind that sends through `client` and notes chat completions."""
+    import httpx
+
+    class Noting(httpx.AsyncBaseTransport):  # type: ignore[misc]
+        async def handle_async_request(self, request: Any) -> Any:
+            response = await client.send(request, stream=True)
+            if "application/json" in response.headers.get("content-type", ""):
+                await response.aread()
+                with capture.guard("adapter areal: chat completion"):
+                    _note(watch, request, response)
+            return response
+
+        async def aclose(self) -> None:
+            """The client that we send through is AReaL's own, and stays open."""
+
+    return httpx.AsyncClient(transport=Noting(), timeout=client.timeout)
+
+
+def _note(watch: Watch, request: Any, response: Any) -> None:
+    asked = json.loads(request.content)
+    made = json.loads(response.content)
+    if isinstance(asked.get("messages"), list) and made.get("choices"):
+        answer: Mapping[str, Any] = made["choices"][0]["message"]
+        watch.chats[str(made["id"])] = [*asked["messages"], answer]

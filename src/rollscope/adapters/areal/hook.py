@@ -1,0 +1,222 @@
+"""Watches AReaL's rollout workers, where every episode passes: also rejected and failed ones."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ... import capture
+from ...model import Error, Rollout
+from .._later import Later
+from .convert import Call, episodes
+from .interactions import Episode
+
+WORKER = uuid.uuid4().hex[:8]
+"""Tells the rollouts of this process from those of others: task ids repeat between them."""
+
+_KEPT = 200_000
+"""Rows that are remembered until they are trained on, at most; older ones are forgotten."""
+
+
+class Known(NamedTuple):
+    """The rollout of a training row, and where the row's tokens lie among its tokens."""
+
+    key: str
+    places: Sequence[int]
+    total: int
+
+
+class Rows:
+    """Training rows made in this process, by digest, until they are trained on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: OrderedDict[str, list[Known]] = OrderedDict()
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def add(self, episode: Episode) -> str:
+        """Remember an episode's rows, and give it a key.
+
+        The key of a rollout with one row is that row's digest, so that a trainer in another
+        process knows it too. Rows that are equal to the last bit are counted.
+        """
+        first, more = episode.rows[0][0], len(episode.rows) > 1
+        key = f"areal/{first}/{len(episode.rows)}" if more else f"areal/{first}"
+        with self._lock:
+            before = self._seen.pop(key, 0)
+            self._seen[key] = before + 1
+            key = f"{key}#{before}" if before else key
+            for name, places in episode.rows:
+                self._rows.setdefault(name, []).append(Known(key, places, episode.total))
+            for table in (self._rows, self._seen):
+                while len(table) > _KEPT:
+                    table.popitem(last=False)
+        return key
+
+    def take(self, name: str, length: int) -> Known:
+        """The rollout of a row. One made in another process is called by the row's digest."""
+        with self._lock:
+            found = self._rows.get(name)
+            if not found:
+                return Known(f"areal/{name}", range(length), length)
+            first = found.pop(0)
+            if not found:
+                del self._rows[name]
+            return first
+
+
+class _Members:
+    """Counts the members of a group: AReaL 1.0 does not number them, but all of them are given
+    the same object as their data, and they begin in order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+
+    def next(self, task: Any, data: Any) -> int:
+        with self._lock:
+            known, number = self._started.get(task, (data, 0))
+            number = number if known is data else 0
+            self._started[task] = (data, number + 1)
+            while len(self._started) > 1_000:
+                self._started.popitem(last=False)
+            return number
+
+
+rows = Rows()
+_members = _Members()
+_numbers = itertools.count()
+_laters: weakref.WeakKeyDictionary[capture.Run, Later] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def later(run: capture.Run, work: Callable[..., Any], *args: Any) -> None:
+    """Do it in the background, before `run` is finished."""
+    with _lock:
+        known = _laters.get(run)
+        if known is None:
+            known = _laters[run] = Later("areal", run)
+    known(work, *args)
+
+
+class Watch:
+    """One episode, from its start to its end."""
+
+    def __init__(self, engine: Any, data: Any, tokenizer: Any = None) -> None:
+        from areal.infra import workflow_context
+
+        context = workflow_context.get()
+        self.is_eval, self.task_id = context.is_eval, context.task_id
+        self.index = getattr(context, "sample_idx", None)
+        if self.task_id is not None and self.index is None:
+            self.index = _members.next((self.is_eval, self.task_id), data)
+        self.data = dict(data) if isinstance(data, Mapping) else {}
+        self.tokenizer = tokenizer
+        self.calls: list[Call] = []
+        self.chats: dict[str, list[Mapping[str, Any]]] = {}
+        self.start = time.time()
+        get_version = getattr(engine, "get_version", None)
+        version = get_version() if callable(get_version) else None
+        self.step = version if isinstance(version, int) else None
+        self.run = join(getattr(engine, "config", None))
+
+    def end(self, result: Any, error: BaseException | None = None) -> None:
+        """Snapshot; the background does the rest."""
+        if self.run is not None:
+            # The tensors themselves are not changed any more: AReaL concatenates copies.
+            result = dict(result) if isinstance(result, Mapping) else result
+            later(self.run, self._record, result, error, time.time())
+
+    def _record(self, result: Any, error: BaseException | None, ended: float) -> None:
+        assert self.run is not None
+        problems: list[str] = []
+        found = episodes(
+            result,
+            data=self.data,
+            calls=self.calls,
+            chats=self.chats,
+            tokenizer=self.tokenizer,
+            problems=problems,
+        )
+        for text in dict.fromkeys(problems):
+            capture.report("areal", text)
+        for n, episode in enumerate(found):
+            rollout = episode.rollout
+            rollout.start, rollout.end = self.start, ended
+            if error is not None:
+                rollout.fate, rollout.fate_reason = "failed", None
+                rollout.error = Error(type=type(error).__name__, text=str(error) or None)
+            self._name(rollout, n, len(found))
+            if episode.rows and not self.is_eval:
+                rollout.key = rows.add(episode)
+        self.run.log([episode.rollout for episode in found])
+
+    def _name(self, rollout: Rollout, n: int, of: int) -> None:
+        rollout.split = "eval" if self.is_eval else "train"
+        rollout.step = self.step
+        if rollout.policy_version is None:
+            rollout.policy_version = self.step
+        if self.index is not None:
+            rollout.index = self.index * of + n
+        if self.task_id is not None:
+            rollout.group = f"{rollout.split}/{self.step}/{rollout.task}/{self.task_id}"
+        rollout.key = f"areal/{rollout.split}/{WORKER}/{next(_numbers)}"
+
+
+def join(config: Any, *seams: str, settings: Any = None) -> capture.Run | None:
+    """The run of this process: AReaL's experiment is the project, its trial the run."""
+    return capture.join(
+        getattr(config, "experiment_name", None) or None,
+        getattr(config, "trial_name", None) or None,
+        adapter="areal",
+        version=version(),
+        seams=seams or ("arun_episode", "agenerate"),
+        asked=True,
+        config=settings,
+    )
+
+
+def version() -> str | None:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("areal")
+    except PackageNotFoundError:
+        return None
+
+
+class RecordingEngine:
+    """The engine as a workflow sees it, with every `agenerate` noted."""
+
+    def __init__(self, engine: Any, calls: list[Call]) -> None:
+        self.__dict__["_engine"] = engine
+        self.__dict__["_calls"] = calls
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        # Workflows may ask isinstance(engine, InferenceEngine).
+        return type(self.__dict__["_engine"])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_engine"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_engine"], name, value)
+
+    async def agenerate(self, req: Any, *args: Any, **kwargs: Any) -> Any:
+        started = time.time()
+        calls: list[Call] = self.__dict__["_calls"]
+        try:
+            response = await self.__dict__["_engine"].agenerate(req, *args, **kwargs)
+        except BaseException as error:
+            calls.append(Call(req, None, started, time.time(), error))
+            raise
+        calls.append(Call(req, response, started, time.time()))
+        return response

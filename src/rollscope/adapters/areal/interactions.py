@@ -1,0 +1,158 @@
+"""Calls of the model that an agent made, to one rollout: a tree of messages. Pure.
+
+AReaL trains on one row per call, each with the whole conversation before it as its prompt.
+Tokens are what the model saw; the structured messages, where they are known, name tools and
+tool calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...model import Message, Rollout
+from ...model.chat import from_chat
+from .._arrays import number
+from .._rows import Joined, Row, join
+from .rows import digest, first_version, rows_of, versions, where
+
+
+class Episode(NamedTuple):
+    """A rollout, and for each of its training rows a digest and the places of its tokens."""
+
+    rollout: Rollout
+    rows: list[tuple[str, list[int]]]
+    total: int
+
+
+def from_interactions(
+    interactions: Sequence[Any],
+    chats: Mapping[str, Sequence[Mapping[str, Any]]],
+    tokenizer: Any,
+    problems: list[str],
+) -> Episode:
+    last = interactions[-1]
+    original = getattr(last, "original_reward", None)
+    rollout = Rollout(fate="scored", reward=number(last.reward if original is None else original))
+    if original is not None and last.reward is not None:
+        rollout.rewards["normalised"] = float(last.reward)
+    said = [_said(interaction, chats) for interaction in interactions]
+    if not all(interaction.has_tensor_data for interaction in interactions):
+        rollout.messages, ends = _chat_tree(said)
+        _mark(rollout.messages, ends, interactions)
+        return Episode(rollout, [], 0)
+    rows = [_interaction_row(interaction) for interaction in interactions]
+    responses = [getattr(i, "model_response", None) for i in interactions]
+    tokenizer = tokenizer or next((r.tokenizer for r in responses if r is not None), None)
+    joined = join([row for row, _ in rows], tokenizer=tokenizer, problems=problems)
+    for chat, end in zip(said, joined.last, strict=True):
+        take_names([joined.messages[n] for n in _way(joined.messages, end)], chat)
+    _mark(joined.messages, joined.last, interactions)
+    rollout.messages = joined.messages
+    rollout.policy_version = first_version(joined.messages)
+    places = [
+        (name, _places(joined, end, len(row.ids)))
+        for (row, name), end in zip(rows, joined.last, strict=True)
+    ]
+    return Episode(rollout, places, joined.total)
+
+
+def _interaction_row(interaction: Any) -> tuple[Row, str]:
+    """An interaction as a training row, and the digest of what AReaL will train on."""
+    trained = rows_of(interaction.to_tensor_dict())[0]
+    ids = trained["input_ids"].tolist()
+    name = digest(ids, trained.get("versions"), trained.get("logprobs"))
+    mask = trained["loss_mask"].tolist()
+    prompt = mask.index(1) if 1 in mask else len(mask)
+    wrote = mask[prompt:]
+    streams = {
+        "logprob": where(wrote, trained["logprobs"][prompt:]) if "logprobs" in trained else None,
+        "version": versions(trained["versions"][prompt:]) if "versions" in trained else None,
+    }
+    return Row(ids, prompt, wrote, streams), name
+
+
+def _said(
+    interaction: Any, chats: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[Mapping[str, Any]]:
+    """The whole conversation up to and with this interaction's answer, if anybody knows it."""
+    if interaction.messages and interaction.output_message_list:
+        return [*interaction.messages, *interaction.output_message_list]
+    return list(chats.get(str(interaction.interaction_id), ()))
+
+
+def _mark(messages: list[Message], ends: Sequence[int], interactions: Sequence[Any]) -> None:
+    """What is known of each call goes to the message that it made."""
+    for interaction, end in zip(interactions, ends, strict=True):
+        message = messages[end]
+        message.sampled = True
+        message.reward = number(interaction.reward)
+        message.meta["interaction"] = interaction.interaction_id
+        if interaction.parent is not None:
+            message.meta["parent_interaction"] = interaction.parent.interaction_id
+        response = getattr(interaction, "model_response", None)
+        if response is not None:
+            message.stop_reason = response.stop_reason
+
+
+def _way(messages: Sequence[Message], end: int) -> list[int]:
+    """The messages from a root to this one."""
+    way = [end]
+    while True:
+        parent = messages[way[-1]].parent
+        parent = way[-1] - 1 if parent is None else parent
+        if parent < 0:
+            return way[::-1]
+        way.append(parent)
+
+
+def _places(joined: Joined, end: int, length: int) -> list[int]:
+    """Where the tokens of a row that ends in message `end` lie among the rollout's tokens."""
+    starts, at = [], 0
+    for message in joined.messages:
+        starts.append(at)
+        at += len(message.tokens or ())
+    places: list[int] = []
+    for n in _way(joined.messages, end):
+        places += range(starts[n], starts[n] + len(joined.messages[n].tokens or ()))
+    return places[:length]
+
+
+def _chat_tree(chats: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[Message], list[int]]:
+    """Conversations that begin alike, as one tree, and where each ends."""
+    messages: list[Message] = []
+    ends: list[int] = []
+    known: dict[str, int] = {}
+    for chat in chats:
+        parent, name = -1, ""
+        for m in chat:
+            name += json.dumps(m, sort_keys=True, default=str) + "\n"
+            if name not in known:
+                message = from_chat(m)
+                message.parent = parent if parent != len(messages) - 1 or parent < 0 else None
+                known[name] = len(messages)
+                messages.append(message)
+            parent = known[name]
+        ends.append(parent)
+    return messages, ends
+
+
+def take_names(messages: Sequence[Message], chat: Sequence[Mapping[str, Any]]) -> None:
+    """Names and tool calls of the structured conversation, where it is the same one.
+
+    Templates put messages before it (tools, a default system prompt), so the last ones are
+    compared. If a role differs, only what the policy wrote last takes its tool calls: it is
+    sure to be the conversation's last message.
+    """
+    if not chat:
+        return
+    given = [from_chat(m) for m in chat]
+    pairs = list(zip(reversed(messages), reversed(given), strict=False))
+    if len(given) > len(messages) or any(a.role != b.role for a, b in pairs):
+        pairs = pairs[:1]
+        if given[-1].role != "assistant":
+            return
+    for message, known in pairs:
+        message.name, message.tool_call_id = known.name, known.tool_call_id
+        message.tool_calls = known.tool_calls

@@ -1,0 +1,161 @@
+"""Watches AReaL's trainer: advantages, and what was really trained on.
+
+`compute_advantages` has the rows, `ppo_update` trains on them, and only `stats_logger.commit`
+knows the step. AReaL carries no id from the rollout workers to here: rows are found by the
+digest that both sides compute.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ... import capture
+from .._arrays import batch_on_host, number
+from .hook import later, rows
+from .rows import digest, rows_of
+
+SEAMS = ("actor.compute_advantages", "actor.ppo_update", "stats_logger.commit")
+
+_ROW = ("input_ids", "attention_mask", "loss_mask", "logprobs", "versions")
+_AFTER = ("advantages", "tot_rewards", "kl_rewards")
+
+
+class Trainer:
+    """What is known about the batch that is being trained on."""
+
+    def __init__(self, trainer: Any, run: capture.Run) -> None:
+        self.trainer = trainer
+        self.run = run
+        self.batch: list[tuple[list[dict[str, Any]], dict[str, Any]]] = []
+        self.is_trained = False
+
+    def install(self) -> None:
+        actor = self.trainer.actor
+        _replace(actor, "compute_advantages", self._compute_advantages)
+        _replace(actor, "ppo_update", self._ppo_update)
+        _replace(self.trainer.stats_logger, "commit", self._commit)
+
+    def _compute_advantages(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_advantages(data: Any, *args: Any, **kwargs: Any) -> Any:
+            before: list[list[dict[str, Any]]] = []
+            with capture.guard("adapter areal: compute_advantages"):
+                # It overwrites mask and log probabilities, shifted by one.
+                before = [[_copied(row) for row in rows_of(_local(group, _ROW))] for group in data]
+            result = original(data, *args, **kwargs)
+            with capture.guard("adapter areal: compute_advantages"):
+                after = [batch_on_host(_local(group, _AFTER), _AFTER) for group in result]
+                self.is_trained = False
+                self.batch = []
+                if len(before) == len(after):
+                    self.batch = [(b, _copied(a)) for b, a in zip(before, after, strict=True)]
+                else:
+                    text = f"{len(before)} groups went in, {len(after)} came out"
+                    capture.report("areal", f"compute_advantages: {text}; advantages unmatched")
+            return result
+
+        return compute_advantages
+
+    def _ppo_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def ppo_update(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self.is_trained = True
+            return result
+
+        return ppo_update
+
+    def _commit(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def commit(epoch: Any, step: Any, global_step: Any, data: Any) -> Any:
+            with capture.guard("adapter areal: stats_logger.commit"):
+                batch, self.batch = self.batch, []
+                if batch:
+                    later(self.run, self._annotate, batch, global_step, self.is_trained)
+                last = getattr(self.trainer.stats_logger, "_last_commit_step", -1)
+                first = max(global_step, last + 1)
+                for i, item in enumerate([data] if isinstance(data, Mapping) else data):
+                    values = {
+                        k: v
+                        for k, v in item.items()
+                        if number(v) is not None and not k.endswith("__count")
+                    }
+                    if values:
+                        self.run.metrics(first + i, values)
+            return original(epoch, step, global_step, data)
+
+        return commit
+
+    def _annotate(
+        self,
+        batch: list[tuple[list[dict[str, Any]], dict[str, Any]]],
+        step: int,
+        is_trained: bool,
+    ) -> None:
+        found: dict[str, dict[str, Any]] = {}
+        for group, after in batch:
+            for i, row in enumerate(group):
+                ids = row["input_ids"]
+                name = digest(ids, row.get("versions"), row.get("logprobs"))
+                known = rows.take(name, len(ids))
+                fact = found.setdefault(
+                    known.key, {"stream": [None] * known.total, "values": [], "masks": 0}
+                )
+                if len(known.places) != len(ids):
+                    capture.report("areal", "a trained row is not as long as its rollout")
+                    continue
+                mask = [bool(m) for m in row["loss_mask"].tolist()]
+                values = unshifted(after["advantages"][i], mask)
+                for place, value in zip(known.places, values, strict=True):
+                    if value is not None:
+                        fact["stream"][place] = value
+                        fact["values"].append(value)
+                fact["masks"] += sum(mask)
+                fact["normalised"] = _normalised(after, i, len(ids))
+        for key, fact in found.items():
+            values = fact["values"]
+            normalised = fact.get("normalised")
+            self.run.annotate(
+                key=key,
+                trained_step=step if is_trained else None,
+                advantage=sum(values) / len(values) if values else None,
+                rewards=None if normalised is None else {"normalised": normalised},
+                fate=("trained" if fact["masks"] else "masked") if is_trained else None,
+                streams={"advantage": fact["stream"]},
+            )
+
+
+def unshifted(advantages: Any, mask: Sequence[bool]) -> list[float | None]:
+    """One advantage per token. AReaL keeps that of token t at t-1, where it is predicted."""
+    values = advantages.tolist()
+    return [
+        values[t - 1] if counts and 0 < t <= len(values) else None for t, counts in enumerate(mask)
+    ]
+
+
+def _normalised(after: Mapping[str, Any], i: int, length: int) -> float | None:
+    """The row's reward after scaling and normalisation: what was added to the KL reward at the
+    last token but one, where AReaL puts it."""
+    if "tot_rewards" not in after or "kl_rewards" not in after or length < 2:
+        return None
+    return float(after["tot_rewards"][i][length - 2] - after["kl_rewards"][i][length - 2])
+
+
+def _local(group: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The named tensors. In single-controller mode these are handles: fetch what copies of them
+    stand for, so that AReaL's own stay handles."""
+    found = {name: group[name] for name in names if group.get(name) is not None}
+    remote = sys.modules.get("areal.infra.rpc.rtensor")
+    if remote is None or not any(isinstance(v, remote.RTensor) for v in found.values()):
+        return found
+    return dict(remote.RTensor.localize({name: copy.copy(v) for name, v in found.items()}))
+
+
+def _copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: v.copy() if hasattr(v, "copy") else v for name, v in arrays.items()}
+
+
+def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Any]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, functools.update_wrapper(make(original), original))
