@@ -103,6 +103,7 @@ MESSAGES = (
 
 SPANS = (
     Column("rollout", "VARCHAR", "Id of the rollout."),
+    Column("n", "BIGINT", "Counts the spans of one log, in the order they were recorded."),
     Column("id", "VARCHAR", "Id of the span."),
     Column("parent", "VARCHAR", "Span that called it."),
     Column("name", "VARCHAR", "Name of the function."),

@@ -252,13 +252,15 @@ def _rollout_dict(clean: Rollout) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for field in clean.__struct_fields__:
         value = getattr(clean, field)
-        if value is None or value == [] or value == {}:
+        if value is None or (field != "reference" and value in ([], {})):
             continue
         if field == "messages":
             value = [_message_dict(m) for m in value]
         elif field == "rewards":
             value = {k: _finite(v) for k, v in value.items()}
-        elif field in ("spans", "error"):
+        elif field == "spans":
+            value = [_numbers_kept(msgspec.to_builtins(span)) for span in value]
+        elif field == "error":
             value = msgspec.to_builtins(value)
         body[field] = _finite(value)
     return body
@@ -267,10 +269,9 @@ def _rollout_dict(clean: Rollout) -> dict[str, Any]:
 def _message_dict(message: Message) -> dict[str, Any]:
     tokens, content = message.tokens, message.content
     body: dict[str, Any] = msgspec.to_builtins(
-        msgspec.structs.replace(message, tokens=None, content=None, reward=None)
+        msgspec.structs.replace(message, tokens=None, content=None)
     )
-    if message.reward is not None:
-        body["reward"] = _finite(message.reward)
+    _numbers_kept(body)
     if isinstance(content, list):
         body["content"], body["parts"] = flatten_parts(content)
     elif content is not None:
@@ -303,6 +304,14 @@ def join_parts(text: str, rows: list[dict[str, Any]]) -> list[Part]:
         fields = {k: v for k, v in row.items() if k != "end"}
         parts.append(msgspec.convert({**fields, "text": piece}, Part))
     return parts
+
+
+def _numbers_kept(body: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a message or span, such that the encoder does not null any."""
+    for name in ("reward", "start", "end"):
+        if name in body:
+            body[name] = _finite(body[name])
+    return body
 
 
 def _finite(value: Any) -> Any:

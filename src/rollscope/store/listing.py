@@ -1,0 +1,208 @@
+"""Which files of a run count: the consistent view.
+
+Live logs are listed first, then segments, then merged. Whatever moves on while we look
+moves in that direction, and is gone from where it was only after it has arrived, so nothing
+is missed; and each log is taken from one place only, the last it has reached, so nothing is
+seen twice.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ..model import schema
+from . import paths
+from .units import Unit, read_unit
+
+COVERS = "covers.json"
+
+
+class Covers(msgspec.Struct, kw_only=True):
+    """`merged/<n>/covers.json`."""
+
+    version: int
+    logs: dict[str, int]
+    """Every log that was ever merged into this run's parts, and how many bytes of it."""
+    parts: list[str]
+    """Directories beside this file: the units that hold them."""
+
+
+class LiveLog(NamedTuple):
+    name: str
+    path: Path
+    size: int
+    begin: int = 0
+    """Where to begin: what lies before is sealed."""
+
+
+class RunFiles(NamedTuple):
+    """What a run consists of at one moment."""
+
+    number: int | None
+    """Of the newest merged directory."""
+    covers: Covers
+    units: dict[str, Unit]
+    """Units that count, by path."""
+    logs: dict[str, LiveLog]
+    """Live logs that count, by name."""
+    spare: dict[str, Path]
+    """Segments that do not count because `covers` has their log."""
+    problems: dict[str, str]
+    """What could not be read, by path."""
+
+
+Cache = dict[str, Unit]
+"""Units seen before, by path. They never change, so they are looked at once."""
+
+
+class Moved(Exception):
+    """Something went on its way between two looks: list again."""
+
+
+def list_run(directory: Path, cache: Cache | None = None) -> RunFiles:
+    """The files of a run that count now."""
+    cache = {} if cache is None else cache
+    while True:
+        try:
+            return _list_once(directory, cache)
+        except Moved:
+            continue
+
+
+def _list_once(directory: Path, cache: Cache) -> RunFiles:
+    problems: dict[str, str] = {}
+    live = _list_live(directory / "live", problems)
+    segments = _list_segments(directory / "segments", problems)
+    number, covers, merged = _newest_merged(directory / "merged", problems)
+    units: dict[str, Unit] = {}
+    spare: dict[str, Path] = {}
+    for part in covers.parts:
+        _take(merged / part, units, cache, problems)
+    for name, path in segments.items():
+        if name in covers.logs:
+            spare[name] = path
+            continue
+        unit = _take(path, {}, cache, problems)
+        log = live.get(name)
+        # A log that grew after it was sealed holds all that its segment holds, and more.
+        if log is not None and log.size > unit.info.logs.get(name, -1):
+            continue
+        units[str(path)] = unit
+        live.pop(name, None)
+    logs = {}
+    for name, log in live.items():
+        begin = covers.logs.get(name, 0)
+        if name not in covers.logs or log.size > begin:
+            logs[name] = log._replace(begin=begin)
+    for gone in set(cache) - set(units):
+        if not Path(gone).is_dir():
+            del cache[gone]
+    return RunFiles(number, covers, units, logs, spare, problems)
+
+
+def taken(directory: Path, log: str) -> int | None:
+    """How many bytes of a log are sealed in this run; None: it is not sealed.
+
+    A writer whose log was taken away under its hands asks, to know what it must write again.
+    """
+    unit = read_unit(directory / "segments" / log, {})
+    if unit is not None and log in unit.info.logs:
+        return unit.info.logs[log]
+    while True:
+        try:
+            return _newest_merged(directory / "merged", {})[1].logs.get(log)
+        except Moved:
+            continue
+
+
+def _take(path: Path, units: dict[str, Unit], cache: Cache, problems: dict[str, str]) -> Unit:
+    """Look at a unit once; a unit with trouble is looked at, and told, each time."""
+    unit = cache.get(str(path))
+    if unit is None:
+        trouble: dict[str, str] = {}
+        unit = read_unit(path, trouble)
+        problems |= trouble
+        if unit is None:
+            raise Moved
+        if not trouble:
+            cache[str(path)] = unit
+    units[str(path)] = unit
+    return unit
+
+
+def _list_live(directory: Path, problems: dict[str, str]) -> dict[str, LiveLog]:
+    logs = {}
+    for entry in _scan(directory):
+        if entry.name.startswith("."):
+            continue
+        name = entry.name.removesuffix(paths.LOG_ENDING)
+        if name == entry.name or paths.split_log_name(name) is None or not entry.is_file():
+            problems[entry.path] = "not a log of Rollscope; ignored"
+            continue
+        try:
+            path = Path(entry.path)
+            logs[name] = LiveLog(name, path, path.stat().st_size)
+        except FileNotFoundError:
+            continue  # sealed a moment ago: it is found below
+        except OSError as error:
+            problems[entry.path] = f"cannot be opened ({error.strerror})"
+    return logs
+
+
+def _list_segments(directory: Path, problems: dict[str, str]) -> dict[str, Path]:
+    segments = {}
+    for entry in _scan(directory):
+        if entry.name.startswith("."):
+            continue
+        if paths.split_log_name(entry.name) is None or not entry.is_dir():
+            problems[entry.path] = "not a segment of Rollscope; ignored"
+            continue
+        segments[entry.name] = Path(entry.path)
+    return segments
+
+
+def _newest_merged(directory: Path, problems: dict[str, str]) -> tuple[int | None, Covers, Path]:
+    """Number, covers and path of the newest merged directory that can be read."""
+    numbers = []
+    for entry in _scan(directory):
+        if entry.name.startswith("."):
+            continue
+        if entry.name.isdecimal() and entry.is_dir():
+            numbers.append(int(entry.name))
+        else:
+            problems[entry.path] = "not a merged directory of Rollscope; ignored"
+    newest = max(numbers, default=None)
+    for number in sorted(numbers, reverse=True):
+        path = directory / str(number)
+        covers = _read_covers(path, problems)
+        if covers is not None:
+            return newest, covers, path
+    return newest, Covers(version=schema.VERSION, logs={}, parts=[]), directory
+
+
+def _read_covers(merged: Path, problems: dict[str, str]) -> Covers | None:
+    path = merged / COVERS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Covers)
+    except FileNotFoundError:
+        if not merged.is_dir():
+            raise Moved from None  # a newer one took its place
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    problems[str(path)] = "missing or unreadable; worked out from the parts beside it"
+    parts = sorted(e.name for e in _scan(merged) if e.is_dir() and not e.name.startswith("."))
+    units = [unit for part in parts if (unit := read_unit(merged / part, {})) is not None]
+    logs = {log: size for unit in units for log, size in unit.info.logs.items()}
+    return Covers(version=schema.VERSION, logs=logs, parts=parts) if logs else None
+
+
+def _scan(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []

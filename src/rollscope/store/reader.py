@@ -1,0 +1,394 @@
+"""Reading a store: one consistent view over everything that lies in it, kept fresh.
+
+    reader = Reader(root)
+    reader.refresh()                       # cheap when nothing changed
+    reader.connection.execute("SELECT count(*) FROM rollouts WHERE reward > 0.5")
+    reader.get(id)                         # whole, late facts folded in
+
+The views `rollouts`, `messages`, `spans`, `facts`, `metrics` have exactly the columns of
+`model.schema` (`rollouts` one more: `superseded`) over all runs: sealed, merged and live.
+
+**Threads.** `connection` is a connection of the calling thread; `cursor()` makes another.
+`refresh` may be called by any thread: it changes everything in one transaction, so a running
+query goes on over what it began with. A file may go away under a long query (compaction,
+`rm`): `reading` repeats the work over the new files; use it wherever that matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from ..model import Message, Rollout, schema
+from . import paths, superseded, views, writers
+from .bodies import Bodies
+from .late import Late
+from .listing import Cache, LiveLog, RunFiles, list_run
+from .runs import RunInfo, find_runs, mark
+from .tables import one
+from .tail import Log, Tail
+from .units import Times, Unit
+
+T = TypeVar("T")
+
+_TRIES = 50
+
+
+class Problem(NamedTuple):
+    """Something in the store that could not be read, or was not shown."""
+
+    path: str
+    text: str
+
+
+class _Run:
+    """What the reader knows of one run."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info = info
+        self.files: RunFiles | None = None
+        self.seen: Cache = {}
+        self.mark: object | None = None
+        self.restarted = False
+        """May one of its launches have superseded rollouts of another?"""
+
+
+class Reader:
+    """Reads a store. Close it, or use it as a context manager."""
+
+    def __init__(self, root: Path | str | None = None, *, threads: int | None = None) -> None:
+        self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
+        temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
+        self._database = duckdb.connect(config=_config(temporary, threads))
+        self._finalizer = weakref.finalize(self, _clean_up, self._database, temporary)
+        self._local = threading.local()
+        self._lock = threading.RLock()
+        self._version = 0
+        self._runs: dict[Path, _Run] = {}
+        self._units: dict[str, Unit] = {}
+        self._broken: dict[str, str] = {}
+        self._db = self._database.cursor()
+        self._shapes = views.Shapes(self._db)
+        self._tail = Tail(self._db, temporary)
+        self._late = Late(self._db, self._shapes)
+        self._db.execute("CREATE TABLE tail.hidden (project VARCHAR, run VARCHAR, id VARCHAR)")
+        self._make_views({}, set())
+        self.refresh()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back memory and temporary files."""
+        self._finalizer()
+
+    # -- what is asked ---------------------------------------------------------------------
+
+    @property
+    def connection(self) -> DuckDBPyConnection:
+        """A connection of this thread to the views."""
+        if not hasattr(self._local, "connection"):
+            self._local.connection = self.cursor()
+        connection: DuckDBPyConnection = self._local.connection
+        return connection
+
+    def cursor(self) -> DuckDBPyConnection:
+        """A new connection to the views. One thread may use it at a time."""
+        return self._database.cursor()
+
+    def reading(self, work: Callable[[DuckDBPyConnection], T]) -> T:
+        """`work(connection)`, repeated over fresh files if one vanished or proves damaged."""
+        for attempt in range(_TRIES):
+            try:
+                return work(self.connection)
+            except (duckdb.IOException, duckdb.InvalidInputException, FileNotFoundError):
+                if attempt == _TRIES - 1 or not self._recover():
+                    raise
+        raise AssertionError("unreachable")
+
+    def get(self, id: str) -> Rollout | None:
+        """A whole rollout, late facts folded in. Opens only the files that hold it."""
+        return self._steadily(lambda bodies: bodies.rollout(id))
+
+    def messages(self, id: str, first: int = 0, stop: int | None = None) -> list[Message]:
+        """Messages `first` up to, not including, `stop` of a rollout; the rest is not loaded."""
+
+        def work(bodies: Bodies) -> list[Message]:
+            found = bodies.find(id)
+            return [] if found is None else bodies.messages(id, found[1], first, stop)
+
+        return self._steadily(work)
+
+    def _steadily(self, work: Callable[[Bodies], T]) -> T:
+        """`work` over one state of the store: again, if a refresh came in between."""
+        while True:
+            version = self._version
+            result = self.reading(
+                lambda db: work(Bodies(db, self._shapes, list(self._units.values())))
+            )
+            if version == self._version and version % 2 == 0:
+                return result
+            with self._lock:
+                pass  # wait for the refresh that is under way
+
+    def runs(self) -> list[RunInfo]:
+        """Every run, under its true name."""
+        return [run.info for run in self._runs.values()]
+
+    def files(self, table: str) -> list[str]:
+        """The exact list of sealed files of a table, for other engines."""
+        return [str(unit.file(table)) for unit in self._units.values() if table in unit.tables]
+
+    def problems(self) -> list[Problem]:
+        """Every file, or part of one, that is not shown, and why."""
+        found: dict[str, str] = {}
+        for run in self._runs.values():
+            found |= run.files.problems if run.files else {}
+        for path, unit in self._units.items():
+            for bad in unit.info.damaged:
+                found[f"{path}: {bad.log}"] = (
+                    f"bytes {bad.offset} to {bad.end} of the log were {bad.error}; kept aside"
+                )
+            if unit.info.bad_lines:
+                found[path] = f"{unit.info.bad_lines} lines of the log were no JSON"
+        for log in list(self._tail.logs.values()):
+            found |= _log_problems(log)
+        found |= self._shapes.ignored | self._broken
+        return [Problem(path, text) for path, text in sorted(found.items())]
+
+    def writers(self) -> list[writers.WriterInfo]:
+        """Every process that wrote, of all runs."""
+        return [
+            info
+            for run in self._runs.values()
+            for info in writers.read_infos(run.info.directory).values()
+        ]
+
+    # -- keeping up ------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """See what changed in the store. Returns whether anything did."""
+        with self._lock:
+            for attempt in range(_TRIES):
+                try:
+                    return self._refresh()
+                except (FileNotFoundError, duckdb.IOException):
+                    if attempt == _TRIES - 1:
+                        raise
+                    for run in self._runs.values():
+                        run.mark = None  # something moved on while we looked: list all again
+                    time.sleep(0.001 * attempt)
+        return False
+
+    def _refresh(self) -> bool:
+        changed = self._list()
+        units, logs = self._wanted()
+        gone_logs = {
+            path
+            for path, log in self._tail.logs.items()
+            if path not in logs or logs[path][1].size < log.offset
+        }
+        grown = [
+            (directory, live)
+            for path, (directory, live) in logs.items()
+            if path in gone_logs or self._tail.size(path) != live.size
+        ]
+        if not (gone_logs or grown or units != self._units):
+            return False
+        kept = self._tail.snapshot(), self._late.snapshot()
+        self._version += 1  # odd: what lies in Python and in the engine may not agree
+        try:
+            self._db.begin()
+            self._take_in(units, gone_logs, grown, changed)
+            self._db.commit()
+            self._units = units
+        except BaseException:
+            self._db.rollback()
+            self._tail.restore(kept[0])
+            self._late.restore(kept[1])
+            raise
+        finally:
+            self._version += 1
+        if gone_logs:
+            self._give_memory_back()
+        return True
+
+    def _take_in(
+        self,
+        units: dict[str, Unit],
+        gone_logs: set[str],
+        grown: list[tuple[Path, LiveLog]],
+        changed: list[_Run],
+    ) -> None:
+        """Bring the engine's tables and views to the state of these units and logs."""
+        late, tail = self._late, self._tail
+        late.begin()
+        if gone_logs:
+            numbers = ", ".join(str(tail.logs[path].number) for path in gone_logs)
+            late.touch_facts(f"tail.facts WHERE log IN ({numbers})")
+            tail.drop(gone_logs)
+            late.touch_changed()
+        if grown:
+            tail.follow(grown)
+            late.touch_facts("staged_facts")
+            late.touch_changed()
+        late.drop({path for path, unit in self._units.items() if units.get(path) != unit})
+        late.add([unit for path, unit in units.items() if self._units.get(path) != unit])
+        checked = late.settle(list(units.values()))
+        launches = [(run, self._launches(run)) for run in changed]
+        for run, times in launches:
+            run.restarted = superseded.may_supersede(times)
+        for run in self._runs.values():
+            if run.restarted and run.files is not None:
+                checked |= set(run.files.units)
+        self._make_views(units, checked)
+        for run, times in launches:
+            superseded.hide(self._db, run.info.project, run.info.run, times)
+
+    def _make_views(self, units: dict[str, Unit], checked: set[str]) -> None:
+        for table in schema.TABLES:
+            if table != "rollouts":
+                sealed = self._shapes.relation(table, units.values())
+                self._db.execute(views.body_view(table, sealed))
+        plain = [unit for path, unit in units.items() if path not in checked]
+        looked = [unit for path, unit in units.items() if path in checked]
+        self._db.execute(
+            views.rollouts_view(
+                self._shapes.relation("rollouts", plain),
+                self._shapes.relation("rollouts", looked),
+                patched=bool(one(self._db, "SELECT count(*) FROM tail.patched")),
+                hidden=any(run.restarted for run in self._runs.values()),
+            )
+        )
+
+    # -- looking at the disk ---------------------------------------------------------------
+
+    def _list(self) -> list[_Run]:
+        """List the runs that may have changed; returns them."""
+        known = {directory: run.info for directory, run in self._runs.items()}
+        self._runs = {
+            directory: self._runs.get(directory) or _Run(info)
+            for directory, info in find_runs(self.root, known).items()
+        }
+        changed = []
+        for directory, run in self._runs.items():
+            now = mark(directory)
+            if now is None or now != run.mark:
+                run.files, run.mark = list_run(directory, run.seen), now
+                changed.append(run)
+        return changed
+
+    def _wanted(self) -> tuple[dict[str, Unit], dict[str, tuple[Path, LiveLog]]]:
+        """The units and live logs that count, by path."""
+        units: dict[str, Unit] = {}
+        logs: dict[str, tuple[Path, LiveLog]] = {}
+        for directory, run in self._runs.items():
+            if run.files is not None:
+                units |= run.files.units
+                logs |= {str(log.path): (directory, log) for log in run.files.logs.values()}
+        for path, unit in units.items() if self._broken else ():
+            whole = tuple(t for t in unit.tables if str(unit.file(t)) not in self._broken)
+            units[path] = unit._replace(tables=whole)
+        return units, logs
+
+    def _launches(self, run: _Run) -> dict[str, Times]:
+        """The launches of a run, from every place that knows of them."""
+        found: dict[str, Times] = {}
+
+        def add(launch: str | None, times: Times) -> None:
+            if launch is not None:
+                found[launch] = found.get(launch, Times()) | times
+
+        for unit in run.files.units.values() if run.files else ():
+            for launch, times in unit.info.launches.items():
+                add(launch, times)
+        mine = [log for log in self._tail.logs.values() if log.directory == run.info.directory]
+        for log in mine:
+            if log.header is not None:
+                add(log.header.launch, Times(log.header.started, log.header.started))
+        if len(found) < 2:
+            return found
+        for launch, begin, last in self._db.execute(
+            "SELECT launch, min(time), max(time) FROM tail.rollouts "
+            "WHERE project = ? AND run = ? GROUP BY launch",
+            [run.info.project, run.info.run],
+        ).fetchall():
+            add(launch, Times(begin, last))
+        for info in writers.read_infos(run.info.directory).values():
+            if info.launch in found:
+                add(info.launch, Times(info.started, info.last_write))
+        return found
+
+    def _give_memory_back(self) -> None:
+        """Rows of sealed logs were deleted; their memory goes when nobody reads."""
+        with contextlib.suppress(duckdb.Error):  # somebody does: next time
+            self._db.execute("CHECKPOINT")
+
+    # -- when a query fails ----------------------------------------------------------------
+
+    def _recover(self) -> bool:
+        """After a failed query: did anything change, so that it is worth another try?"""
+        with self._lock:
+            for run in self._runs.values():
+                run.mark = None
+            return self.refresh() or (self._find_broken() and self.refresh())
+
+    def _find_broken(self) -> bool:
+        """Read every file once and leave out those that cannot be. Are there any?"""
+        count = len(self._broken)
+        for unit in self._units.values():
+            for table in unit.tables:
+                path = str(unit.file(table))
+                try:
+                    self._db.execute(f"SELECT max(hash(t)) FROM {views.read([path])} t").fetchall()
+                except duckdb.Error as error:
+                    self._broken[path] = f"damaged; not shown ({str(error).splitlines()[0][:200]})"
+        return len(self._broken) > count
+
+
+def _log_problems(log: Log) -> dict[str, str]:
+    """What is wrong with a live log, by where."""
+    found = {
+        f"{log.path}: bytes {bad.offset} to {bad.end}": f"{bad.error}; skipped"
+        for bad in log.damaged
+    }
+    if log.bad_lines:
+        found[str(log.path)] = f"{log.bad_lines} lines are no JSON; skipped"
+    if log.header is not None and log.header.version > schema.VERSION:
+        found[f"{log.path}: version"] = (
+            f"written by a newer Rollscope (format {log.header.version}, this one knows "
+            f"{schema.VERSION}); what only that one knows is not shown"
+        )
+    return found
+
+
+def _config(
+    temporary: Path, threads: int | None
+) -> dict[str, str | bool | int | float | list[str]]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{max(1 << 30, memory * 4 // 10)}B",
+        "temp_directory": str(temporary / "spill"),
+        "parquet_metadata_cache": True,
+        "autoinstall_known_extensions": False,
+    }
+    return config | ({"threads": threads} if threads else {})
+
+
+def _clean_up(database: DuckDBPyConnection, temporary: Path) -> None:
+    database.close()
+    shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""Rows of the tables become records of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..model import Error, Fact, Message, Rollout, Span, Tokens, ToolCall
+from ..model.tokens import KNOWN_STREAMS
+from ..model.wire import join_parts
+
+Row = Mapping[str, Any]
+
+_PLAIN = (
+    "id", "key", "project", "run", "launch", "step", "trained_step", "split", "dataset", "task",
+    "group", "index", "attempt", "worker", "reward", "advantage", "stop_reason", "truncated",
+    "fate", "fate_reason", "time", "start", "end", "policy_version", "environment",
+)  # fmt: skip
+
+
+def to_rollout(row: Row, messages: list[Message], spans: list[Span]) -> Rollout:
+    """A whole rollout out of its thin row and its bodies."""
+    return Rollout(
+        **{name: row[name] for name in _PLAIN},
+        messages=messages,
+        spans=spans,
+        rewards=row["rewards"] or {},
+        reward_texts=row["reward_texts"] or {},
+        error=_error(row),
+        sampling=_json(row["sampling"]) or {},
+        reference=_json(row["reference"]),
+        meta=_json(row["meta"]) or {},
+    )
+
+
+def to_message(row: Row) -> Message:
+    number, parent = row["n"], row["parent"]
+    if parent == number - 1 or (parent is None and number == 0):
+        parent = None  # the one before it
+    elif parent is None:
+        parent = -1  # it begins a conversation of its own
+    content: Any = row["text"]
+    if row["parts"] is not None:
+        content = join_parts(content or "", _json(row["parts"]))
+    return Message(
+        role="unknown" if row["role"] is None else row["role"],
+        content=content,
+        parent=parent,
+        name=row["name"],
+        tool_calls=msgspec.convert(_json(row["tool_calls"]) or [], list[ToolCall]),
+        tool_call_id=row["tool_call_id"],
+        sampled=row["sampled"],
+        tokens=_tokens(row),
+        stop_reason=row["stop_reason"],
+        reward=row["reward"],
+        state=_json(row["state"]),
+        start=row["start"],
+        end=row["end"],
+        meta=_json(row["meta"]) or {},
+    )
+
+
+def to_span(row: Row) -> Span:
+    return Span(
+        name=row["name"] or "",
+        id=row["id"],
+        parent=row["parent"],
+        inputs=_json(row["inputs"]),
+        outputs=_json(row["outputs"]),
+        error=_error(row),
+        start=row["start"],
+        end=row["end"],
+        message=row["message"],
+        meta=_json(row["meta"]) or {},
+    )
+
+
+def to_facts(rows: Iterable[Row]) -> list[tuple[Fact, str]]:
+    """Facts, each with its writer."""
+    return [
+        (
+            Fact(
+                rollout=row["rollout"],
+                name=row["name"],
+                value=_json(row["value"]),
+                stream=row["stream"],
+                message=row["message"],
+                author=row["author"],
+                time=row["time"],
+                n=row["n"],
+            ),
+            row["writer"] or "",
+        )
+        for row in rows
+    ]
+
+
+def _tokens(row: Row) -> Tokens | None:
+    streams = {name: row[name] for name in KNOWN_STREAMS if row[name] is not None}
+    streams |= row["streams"] or {}
+    if row["token_ids"] is None and row["token_ends"] is None and not streams:
+        return None
+    return Tokens(row["token_ids"], row["token_ends"], streams)
+
+
+def _error(row: Row) -> Error | None:
+    kind, type, text = (row[f"error_{name}"] for name in ("kind", "type", "text"))
+    if kind is None and type is None and text is None:
+        return None
+    return Error(kind=kind, type=type, text=text)
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,222 @@
+"""Sealing: a finished log becomes a segment.
+
+`python -m rollscope.store.seal RUN_DIRECTORY LOG ...` is what a writer's helper process runs.
+
+All files are written and synced under a temporary name; one rename of the directory is the
+commit. Whoever comes second finds it there and discards his own. The log goes only after
+the commit, and only if it has not grown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from ..model import schema
+from . import disk, frames, listing, paths, units, writers
+from .fold import fold
+from .tables import Header, Spool, read_header, stage, thin
+from .units import BadRange, Times, UnitInfo
+
+MEMORY = "2GB"
+"""A sealer's share; what does not fit goes to its temporary directory."""
+
+
+class Refused(Exception):
+    """The log cannot be sealed by this program, or not now; it stays as it is."""
+
+
+def seal(directory: Path, log: str) -> bool:
+    """Seal a log of the run in `directory`. False: somebody else had done it already.
+
+    The caller knows that the log is finished or its writer dead. Raises `Refused` if the log
+    was written by a newer program or cannot be read to its end, FileNotFoundError if there
+    is no such log and no segment of it.
+    """
+    path = directory / "live" / (log + paths.LOG_ENDING)
+    sealed = listing.taken(directory, log)
+    if sealed is None:
+        temporary = directory / "segments" / f".{log}-{os.urandom(4).hex()}"
+        disk.make_dir(temporary)
+        try:
+            sealed = write_segment(directory, log, temporary)
+            if disk.commit(temporary, directory / "segments" / log):
+                remove_log(path, sealed)
+                return True
+        finally:
+            if temporary.is_dir():
+                disk.remove(temporary)
+        sealed = listing.taken(directory, log)
+    remove_log(path, sealed)
+    return False
+
+
+def remove_log(path: Path, sealed: int | None) -> None:
+    """Remove a sealed log, unless it has grown: then readers show the rest from it."""
+    try:
+        # Opening makes a network file system tell its true size.
+        with path.open("rb") as file:
+            grown = sealed is None or os.fstat(file.fileno()).st_size > sealed
+    except FileNotFoundError:
+        return
+    if not grown:
+        disk.unlink(path)
+
+
+def write_segment(directory: Path, log: str, target: Path) -> int:
+    """Write the segment of a log into `target`. Returns how many bytes of the log it took."""
+    path = directory / "live" / (log + paths.LOG_ENDING)
+    spool = Spool(target / "lines.ndjson")
+    try:
+        header, end, damaged = _spool(directory, path, log, spool, target)
+        db = connect(target)
+        try:
+            bad_lines = stage(db, spool, {0: header})
+            info = build(db, target, header)
+        finally:
+            db.close()
+    finally:
+        spool.remove()
+    info.logs = {log: end}
+    info.damaged = damaged
+    info.bad_lines = bad_lines[0]
+    units.write_info(target, info)
+    return end
+
+
+def _spool(
+    directory: Path, path: Path, log: str, spool: Spool, target: Path
+) -> tuple[Header, int, list[BadRange]]:
+    """Put the good lines of a log into the spool and keep the bad ranges aside."""
+    header: Header | None = None
+    damaged: list[BadRange] = []
+    number = end = 0
+    for frame in frames.scan(path):
+        end = frame.end
+        if frame.error is not None:
+            damaged.append(BadRange(log, frame.offset, frame.end, frame.error))
+            continue
+        lines = frame.lines()
+        if number == 0 and lines:
+            header = read_header(lines[0])
+        number = spool.add(0, number, lines)
+    if path.stat().st_size < end:
+        raise Refused(f"{path} became shorter while it was read")
+    header = complete_header(directory, log, header)
+    if header.version > schema.VERSION:
+        raise Refused(
+            f"{path} was written by a newer Rollscope (format {header.version}, "
+            f"this one knows {schema.VERSION})"
+        )
+    if damaged:
+        _keep_aside(path, damaged, target)
+    return header, end, damaged
+
+
+def complete_header(directory: Path, log: str, header: Header | None) -> Header:
+    """The header of a log, worked out from what else is known if its first frame is lost."""
+    if header is not None:
+        return header
+    names = paths.split_log_name(log)
+    writer = names[0] if names else log
+    info = writers.read_info(paths.writer_path(directory, writer))
+    run = paths.read_run(directory)
+    return Header(
+        writer=writer,
+        project=run.project if run else directory.parent.name,
+        run=run.run if run else directory.name,
+        launch=info.launch if info else None,
+        worker=info.worker if info else None,
+        started=info.started if info else None,
+    )
+
+
+def _keep_aside(path: Path, damaged: list[BadRange], target: Path) -> None:
+    aside = target / units.KEPT_ASIDE
+    disk.make_dir(aside)
+    with path.open("rb") as file:
+        for bad in damaged:
+            file.seek(bad.offset)
+            disk.write(aside / f"{bad.log}-{bad.offset}", file.read(bad.end - bad.offset))
+
+
+def connect(temporary: Path) -> DuckDBPyConnection:
+    """An engine for sealing and compaction: one thread, so that training keeps the others."""
+    return duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": MEMORY,
+            "temp_directory": str(temporary / "spill"),
+            # Without this the engine ignores the size of row groups; sorting holds anyway.
+            "preserve_insertion_order": False,
+        }
+    )
+
+
+def build(db: DuckDBPyConnection, target: Path, header: Header) -> UnitInfo:
+    """Write the five files from the staged tables, facts folded into their rollouts."""
+    rollouts = thin("staged_heads", "staged_messages")
+    db.execute(f"CREATE OR REPLACE TEMP TABLE plain AS {rollouts}")
+    if count(db, "staged_facts"):
+        db.execute(f"CREATE OR REPLACE TEMP TABLE built AS {fold('plain', 'staged_facts')}")
+        db.execute("UPDATE staged_facts SET folded = true WHERE rollout IN (SELECT id FROM built)")
+    else:
+        db.execute("ALTER TABLE plain RENAME TO built")
+    sources = {table: f"staged_{table}" for table in schema.TABLES} | {"rollouts": "built"}
+    rows = units.write_tables(db, target, sources)
+    info = UnitInfo(version=schema.VERSION, columns=units.fingerprint(), logs={}, rows=rows)
+    describe(db, info, sources)
+    if header.launch is not None:
+        times = info.launches.get(header.launch, Times())
+        info.launches[header.launch] = times | Times(header.started, header.started)
+    return info
+
+
+def describe(db: DuckDBPyConnection, info: UnitInfo, sources: dict[str, str]) -> None:
+    """Fill in what readers want to know about a unit before they open its files."""
+    rollouts, messages = sources["rollouts"], sources["messages"]
+    info.late_facts = count(db, sources["facts"], "NOT folded")
+    info.late_spans = count(db, sources["spans"], f"rollout NOT IN (SELECT id FROM {rollouts})")
+    info.continued = sorted(
+        id
+        for (id,) in db.execute(
+            f"SELECT rollout FROM {messages} GROUP BY rollout HAVING min(n) > 0"
+        ).fetchall()
+    )
+    times = db.execute(
+        f"""
+        SELECT launch, min(time), max(time) FROM (
+            SELECT launch, time FROM {rollouts}
+            UNION ALL SELECT launch, time FROM {sources["metrics"]}
+            UNION ALL SELECT r.launch, f.time FROM {sources["facts"]} f
+                JOIN {rollouts} r ON r.id = f.rollout AND r.writer = f.writer
+        ) WHERE launch IS NOT NULL AND isfinite(time) GROUP BY launch
+        """
+    ).fetchall()
+    info.launches = {launch: Times(begin, last) for launch, begin, last in times}
+
+
+def count(db: DuckDBPyConnection, table: str, where: str = "true") -> int:
+    row = db.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
+    return int(row[0]) if row else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Seal the logs that are named, with low priority."""
+    os.nice(10)
+    directory, failed = Path(arguments[0]), False
+    for log in arguments[1:]:
+        try:
+            seal(directory, log)
+        except (Refused, OSError, duckdb.Error) as error:
+            print(f"rollscope: {log} was not sealed: {error}", file=sys.stderr)
+            failed = True
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,394 @@
+"""Lines of logs become rows of the five tables: the one definition of every column.
+
+Sealing and the live tail both go through `stage` and `thin`, so a rollout looks the same
+whether it was logged a second or a year ago. All of it is SQL, derived from `model.schema`;
+Python only numbers the lines.
+
+A number that does not fit its column becomes null and a line that is no JSON becomes a row
+of nulls (`ignore_errors`): one odd value never costs the file it lies in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+from duckdb import DuckDBPyConnection
+
+from ..model import schema
+from ..model.tokens import KNOWN_STREAMS
+
+PREVIEW = 160
+"""Characters of a preview: two lines of a list. 400 made the thin table twice as large."""
+
+
+class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """First line of a log: who wrote it, and for what."""
+
+    version: int = schema.VERSION
+    writer: str | None = None
+    project: str | None = None
+    run: str | None = None
+    launch: str | None = None
+    worker: str | None = None
+    started: float | None = None
+    """When the writer began."""
+    spans: int = 0
+    """Not on the wire: spans of this log that were read before."""
+
+
+class _First(msgspec.Struct):
+    log: Header
+
+
+def read_header(line: bytes) -> Header | None:
+    """The header, if this line is one."""
+    try:
+        return msgspec.json.decode(line, type=_First).log
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+# -- the shape of a line ---------------------------------------------------------------
+
+
+def q(name: str) -> str:
+    """`name` as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _struct(fields: dict[str, str]) -> str:
+    return "STRUCT(" + ", ".join(f"{q(name)} {type}" for name, type in fields.items()) + ")"
+
+
+_ERROR = _struct({"kind": "VARCHAR", "type": "VARCHAR", "text": "VARCHAR"})
+
+# Columns that are not keys of the wire form, and where their values come from.
+_FROM_HEADER = {"project": "l.project", "run": "l.run", "writer": "l.writer",
+                "launch": "coalesce(r.launch, l.launch)",
+                "worker": "coalesce(r.worker, l.worker)"}  # fmt: skip
+_FROM_ERROR = {f"error_{name}": f"e.error.{name}" for name in ("kind", "type", "text")}
+_COUNTED = (
+    "messages", "turns", "prompt_tokens", "response_tokens", "tools", "version_min",
+    "version_max", "prompt_preview", "preview",
+)  # fmt: skip
+_TAGS = ("labels", "flags")
+
+_MESSAGE_SOURCE = {
+    "rollout": "id",
+    "n": "n",
+    # On the wire, none is "the one before" and -1 a root; in the table, null is a root.
+    "parent": "CASE WHEN m.parent IS NULL THEN nullif(n - 1, -1) "
+    "WHEN m.parent BETWEEN 0 AND n - 1 THEN m.parent END",
+    "text": "m.content",
+    "token_ids": "m.tokens.ids",
+    "token_ends": "m.tokens.ends",
+    **{name: f"m.tokens.{name}" for name in (*KNOWN_STREAMS, "streams")},
+}
+
+_TYPES = {table: {c.name: c.type for c in columns} for table, columns in schema.TABLES.items()}
+
+
+def _wire_types() -> dict[str, str]:
+    """Columns of a line, for `read_ndjson`."""
+    messages, spans, facts = _TYPES["messages"], _TYPES["spans"], _TYPES["facts"]
+    tokens = {"ids": messages["token_ids"], "ends": messages["token_ends"]}
+    tokens |= {name: messages[name] for name in (*KNOWN_STREAMS, "streams")}
+    message = {n: t for n, t in messages.items() if n not in _MESSAGE_SOURCE}
+    message |= {"parent": "INTEGER", "content": "VARCHAR", "tokens": _struct(tokens)}
+    span = {n: t for n, t in spans.items() if n not in ("rollout", "n", *_FROM_ERROR)}
+    span["error"] = _ERROR
+    bodies = {"messages": _struct(message) + "[]", "spans": _struct(span) + "[]"}
+    not_wire = ("writer", "open", *_FROM_ERROR, *_COUNTED, *_TAGS)
+    rollout = {n: t for n, t in _TYPES["rollouts"].items() if n not in not_wire}
+    rollout |= {"error": _ERROR, **bodies}
+    fact = {n: t for n, t in facts.items() if n not in ("writer", "folded")}
+    return {
+        "log": "INTEGER",
+        "line": "BIGINT",
+        "rollout": _struct(rollout),
+        "open": "BOOLEAN",
+        "more": _struct({"id": "VARCHAR", "first": "INTEGER", **bodies}),
+        "facts": _struct(fact) + "[]",
+        "metrics": _struct({"step": "BIGINT", "time": "DOUBLE", "values": "MAP(VARCHAR, DOUBLE)"}),
+    }
+
+
+LINE = _wire_types()
+
+
+class Spool:
+    """Lines of any number of logs on their way into the engine, as one NDJSON file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.longest = 0
+        self.lines: Counter[int] = Counter()
+        """Lines of each log, good or not."""
+        self._file: BinaryIO = path.open("wb")
+
+    def add(self, log: int, number: int, lines: list[bytes]) -> int:
+        """Add lines of a log, the first of them having this number; returns the next number."""
+        self._file.writelines(
+            b'{"log":%d,"line":%d,%b\n' % (log, n, line[1:])
+            for n, line in enumerate(lines, number)
+            if line[:1] == b"{" and len(line) > 2
+        )
+        self.longest = max(self.longest, *map(len, lines), 0)
+        self.lines[log] += len(lines)
+        return number + len(lines)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def remove(self) -> None:
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+# -- lines to rows ---------------------------------------------------------------------
+
+
+def columns(table: str, without: Iterable[str] = (), prefix: str = "") -> str:
+    """The columns of a table as a list for SELECT."""
+    return ", ".join(prefix + q(name) for name in _TYPES[table] if name not in without)
+
+
+def ddl(table: str) -> str:
+    """The columns of a table as CREATE TABLE wants them."""
+    return ", ".join(f"{q(name)} {type}" for name, type in _TYPES[table].items())
+
+
+def stage(db: DuckDBPyConnection, spool: Spool, headers: dict[int, Header]) -> Counter[int]:
+    """Read the spooled lines into temporary tables `staged_*`.
+
+    Returns, for each log, how many lines are no JSON objects.
+
+    `staged_heads` has one row a rollout, its last head; the others have the columns of their
+    table, each with `log` and, where later lines replace earlier ones, `line` in front.
+    """
+    spool.close()
+    _stage_headers(db, headers)
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE staged_lines AS SELECT * FROM read_ndjson($path, "
+        "columns = $columns, ignore_errors = true, maximum_object_size = $longest, "
+        "hive_partitioning = false)",
+        {
+            "path": [str(spool.path)],
+            "columns": LINE,
+            "longest": max(16 << 20, spool.longest + 1024),
+        },
+    )
+    for statement in _STAGE:
+        db.execute(statement)
+    if one(db, "SELECT count(*) FROM staged_grown"):
+        for statement in _LAST_WINS:
+            db.execute(statement)
+    good = db.execute("SELECT log, count(*) FROM staged_lines WHERE line IS NOT NULL GROUP BY log")
+    return spool.lines - Counter(dict(good.fetchall()))
+
+
+def _stage_headers(db: DuckDBPyConnection, headers: dict[int, Header]) -> None:
+    names = ("project", "run", "launch", "writer", "worker")
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE staged_logs (log INTEGER, spans BIGINT, "
+        + ", ".join(f"{name} VARCHAR" for name in names)
+        + ")"
+    )
+    rows = [[n, h.spans, *(getattr(h, name) for name in names)] for n, h in headers.items()]
+    if rows:
+        db.executemany("INSERT INTO staged_logs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _heads_sql() -> str:
+    source = {
+        **{name: f"r.{q(name)}" for name in _TYPES["rollouts"]},
+        **_FROM_HEADER,
+        **{name: f"r.error.{name.removeprefix('error_')}" for name in _FROM_ERROR},
+        "open": "coalesce(s.open, false)",
+    }
+    picked = ", ".join(
+        f"{source[name]} AS {q(name)}" for name in _TYPES["rollouts"] if name not in _COMPUTED
+    )
+    return (
+        "CREATE OR REPLACE TEMP TABLE staged_heads AS "
+        f"SELECT s.log, s.line, {picked} FROM "
+        "(SELECT log, line, rollout AS r, open FROM staged_lines WHERE rollout.id IS NOT NULL "
+        "AND line IN (SELECT max(line) FROM staged_lines GROUP BY log, rollout.id)) s "
+        "JOIN staged_logs l USING (log)"
+    )
+
+
+_COMPUTED = (*_COUNTED, *_TAGS)
+
+_GROWN = """
+CREATE OR REPLACE TEMP TABLE staged_grown AS
+SELECT log, id FROM (
+    SELECT log, coalesce(rollout.id, more.id) AS id FROM staged_lines
+) WHERE id IS NOT NULL GROUP BY ALL HAVING count(*) > 1
+"""
+
+
+def _messages_sql() -> str:
+    picked = ", ".join(
+        f"{_MESSAGE_SOURCE.get(name, 'm.' + q(name))} AS {q(name)}" for name in _TYPES["messages"]
+    )
+    return f"""
+CREATE OR REPLACE TEMP TABLE staged_messages AS
+SELECT log, line, {picked} FROM (
+    SELECT log, line, id, first + pos AS n, m FROM (
+        SELECT log, line, coalesce(rollout.id, more.id) AS id, coalesce(more.first, 0) AS first,
+            unnest(coalesce(rollout.messages, more.messages)) AS m,
+            (generate_subscripts(coalesce(rollout.messages, more.messages), 1) - 1)::INTEGER AS pos
+        FROM staged_lines
+        WHERE len(coalesce(rollout.messages, more.messages)) > 0
+    ) WHERE id IS NOT NULL
+)
+"""
+
+
+_LAST_MESSAGES = """
+DELETE FROM staged_messages WHERE (log, rollout) IN (SELECT (log, id) FROM staged_grown)
+AND (log, rollout, n, line) NOT IN (
+    SELECT (log, rollout, n, max(line)) FROM staged_messages GROUP BY log, rollout, n
+)
+"""
+
+
+def _spans_sql() -> str:
+    source = {
+        "rollout": "id",
+        "n": "l.spans + row_number() OVER (PARTITION BY log ORDER BY line, pos) - 1",
+        **{name: f"s.error.{name.removeprefix('error_')}" for name in _FROM_ERROR},
+    }
+    picked = ", ".join(
+        f"{source.get(name, 's.' + q(name))} AS {q(name)}" for name in _TYPES["spans"]
+    )
+    return f"""
+CREATE OR REPLACE TEMP TABLE staged_spans AS
+SELECT log, line, {picked} FROM (
+    SELECT log, line, coalesce(rollout.id, more.id) AS id,
+        unnest(coalesce(rollout.spans, more.spans)) AS s,
+        generate_subscripts(coalesce(rollout.spans, more.spans), 1) AS pos
+    FROM staged_lines WHERE len(coalesce(rollout.spans, more.spans)) > 0
+) JOIN staged_logs l USING (log) WHERE id IS NOT NULL
+"""
+
+
+# Two spans of one line may share an id; the same span in a later line replaces it.
+_LAST_SPANS = """
+DELETE FROM staged_spans WHERE (log, rollout) IN (SELECT (log, id) FROM staged_grown)
+AND id IS NOT NULL AND (log, rollout, id, line) NOT IN (
+    SELECT (log, rollout, id, max(line)) FROM staged_spans WHERE id IS NOT NULL
+    GROUP BY log, rollout, id
+)
+"""
+
+
+def _facts_sql() -> str:
+    source = {"writer": "l.writer", "folded": "false"}
+    picked = ", ".join(
+        f"{source.get(name, 'f.' + q(name))} AS {q(name)}" for name in _TYPES["facts"]
+    )
+    return f"""
+CREATE OR REPLACE TEMP TABLE staged_facts AS
+SELECT log, {picked} FROM (
+    SELECT log, unnest(facts) AS f FROM staged_lines WHERE len(facts) > 0
+) JOIN staged_logs l USING (log) WHERE f.rollout IS NOT NULL AND f.name IS NOT NULL
+"""
+
+
+_METRICS = f"""
+CREATE OR REPLACE TEMP TABLE staged_metrics AS
+SELECT log, {columns("metrics")} FROM (
+    SELECT log, metrics.step AS step, metrics.time AS time,
+        unnest(map_keys(metrics.values)) AS name, unnest(map_values(metrics.values)) AS value
+    FROM staged_lines WHERE metrics IS NOT NULL
+) JOIN staged_logs l USING (log)
+"""
+
+# Messages whose rollout's head is not in these lines: it lies in another log, or is damaged.
+_HEADLESS = """
+INSERT INTO staged_heads BY NAME
+SELECT log, -1 AS line, rollout AS id, project, run, launch, writer, worker
+FROM (SELECT DISTINCT log, rollout FROM staged_messages) m
+JOIN staged_logs l USING (log) ANTI JOIN staged_heads h ON h.log = m.log AND h.id = m.rollout
+"""
+
+_STAGE = (
+    _heads_sql(), _GROWN, _messages_sql(), _spans_sql(), _facts_sql(), _METRICS, _HEADLESS,
+)  # fmt: skip
+_LAST_WINS = (_LAST_MESSAGES, _LAST_SPANS)
+
+
+# -- the thin table --------------------------------------------------------------------
+
+LENGTH = "coalesce(" + ", ".join(
+    f"len({q(name)})" for name in ("token_ids", "token_ends", *KNOWN_STREAMS)
+) + ", len(map_values(streams)[1]))"  # fmt: skip
+
+_BRIEF = f"""
+SELECT rollout, n, coalesce(sampled, role = 'assistant', false) AS policy,
+    {LENGTH} AS tokens, list_min("version") AS version_min, list_max("version") AS version_max,
+    CASE WHEN tool_calls IS NOT NULL THEN json_extract_string(tool_calls, '$[*].name') END AS calls,
+    CASE WHEN parts IS NOT NULL THEN json_extract_string(parts, '$[*].call.name') END AS part_calls,
+    nullif(left(text, {PREVIEW}), '') AS preview
+"""
+"""What a message adds to its rollout's thin row."""
+
+
+def thin(heads: str, messages: str) -> str:
+    """SELECT of thin rows: `heads` (scalars, one row a rollout) with what `messages` add up to.
+
+    Both are relations (names or SELECTs in brackets). Labels and flags are empty: folding
+    facts in is `fold`'s work.
+    """
+    counted = {
+        "messages": "coalesce(c.messages, 0)",
+        "turns": "coalesce(c.turns, 0)",
+        "tools": "coalesce(c.tools, [])",
+        "labels": "[]::VARCHAR[]",
+        "flags": "[]::VARCHAR[]",
+    }
+    picked = ", ".join(
+        f"CAST({counted.get(name, 'c.' + q(name))} AS {type}) AS {q(name)}"
+        if name in _COMPUTED
+        else f"h.{q(name)}"
+        for name, type in _TYPES["rollouts"].items()
+    )
+    return f"""
+WITH brief AS MATERIALIZED ({_BRIEF} FROM {messages}),
+first_turn AS (SELECT rollout, min(n) AS n FROM brief WHERE policy GROUP BY rollout),
+counts AS (
+    SELECT b.rollout, count(*) AS messages, count(*) FILTER (policy) AS turns,
+        sum(tokens) FILTER (f.n IS NULL OR b.n < f.n) AS prompt_tokens,
+        sum(tokens) FILTER (policy) AS response_tokens,
+        list_sort(list_distinct(list_filter(flatten(list_concat(
+            list(calls) FILTER (calls IS NOT NULL),
+            list(part_calls) FILTER (part_calls IS NOT NULL))), lambda x: x IS NOT NULL)))
+            AS tools,
+        min(version_min) AS version_min, max(version_max) AS version_max,
+        arg_max(preview, b.n) FILTER (f.n IS NULL OR b.n < f.n) AS prompt_preview,
+        arg_max(preview, b.n) FILTER (policy) AS preview
+    FROM brief b LEFT JOIN first_turn f USING (rollout) GROUP BY b.rollout
+)
+SELECT {picked} FROM {heads} h LEFT JOIN counts c ON c.rollout = h.id
+"""
+
+
+def one(db: DuckDBPyConnection, sql: str, values: Any = None) -> Any:
+    """The single value of a query."""
+    row = db.execute(sql, values).fetchone()
+    return row[0] if row else None
+
+
+def rows(db: DuckDBPyConnection, sql: str, values: Any = None) -> Iterator[dict[str, Any]]:
+    """The rows of a query by column name."""
+    result = db.execute(sql, values)
+    names = [column[0] for column in result.description or ()]
+    while batch := result.fetchmany(1000):
+        for row in batch:
+            yield dict(zip(names, row, strict=True))

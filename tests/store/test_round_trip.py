@@ -1,0 +1,213 @@
+"""What was logged is read back: live, sealed and compacted, over the whole model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store_logs import LogFile
+
+from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall, normalise
+from rollscope.store.reader import Reader
+from rollscope.store.runs import remove_run
+from rollscope.store.seal import seal
+
+# Every code point: lone surrogates, NUL and 4-byte characters too.
+texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from(
+    ["", "\x00", "\ud83d", "\udc00x", "🧠𝕏", "a\nb", '"', "\\", "NaN", "null", " ", "\ufeff"]
+)
+names = texts
+floats = st.floats() | st.integers(-(2**70), 2**70).map(float)
+wholes = st.integers(-(2**63), 2**63 - 1)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | wholes | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, json_values, max_size=3)
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+errors = st.builds(Error, kind=maybe(texts), type=maybe(texts), text=maybe(texts))
+calls = st.builds(ToolCall, id=maybe(texts), name=maybe(texts), arguments=json_values)
+parts = st.builds(
+    Part,
+    type=texts,
+    text=maybe(texts),
+    image=maybe(texts),
+    call=maybe(calls),
+    id=maybe(texts),
+    data=json_values,
+)
+
+
+@st.composite
+def tokens(draw: st.DrawFn) -> Tokens:
+    length = draw(st.integers(0, 5))
+    whole = st.lists(maybe(st.integers(-(2**31), 2**31 - 1)), min_size=length, max_size=length)
+    real = st.lists(maybe(st.floats(width=32) | st.floats()), min_size=length, max_size=length)
+    return Tokens(
+        draw(maybe(whole)),
+        draw(maybe(whole)),
+        draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "logprob": real,
+                    "advantage": real,
+                    "mask": whole,
+                    "version": whole,
+                    "kl": real,
+                    "odd name.é": real,
+                },
+            )
+        ),
+    )
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> list[Message]:
+    count = draw(st.integers(0, 5))
+    return [
+        draw(
+            st.builds(
+                Message,
+                role=texts,
+                content=maybe(texts | st.lists(parts, max_size=3)),
+                parent=maybe(st.integers(-1, max(n - 1, -1))),
+                name=maybe(texts),
+                tool_calls=st.lists(calls, max_size=2),
+                tool_call_id=maybe(texts),
+                sampled=maybe(st.booleans()),
+                tokens=maybe(tokens()),
+                stop_reason=maybe(texts),
+                reward=maybe(floats),
+                state=json_values,
+                start=maybe(floats),
+                end=maybe(floats),
+                meta=objects,
+            )
+        )
+        for n in range(count)
+    ]
+
+
+spans = st.builds(
+    Span,
+    name=texts,
+    id=maybe(texts),
+    parent=maybe(texts),
+    inputs=json_values,
+    outputs=json_values,
+    error=maybe(errors),
+    start=maybe(floats),
+    end=maybe(floats),
+    message=maybe(st.integers(0, 2**31 - 1)),
+    meta=objects,
+)
+
+any_rollouts = st.builds(
+    Rollout,
+    key=maybe(texts),
+    step=maybe(wholes),
+    trained_step=maybe(wholes),
+    split=maybe(texts),
+    dataset=maybe(texts),
+    task=maybe(texts | wholes),
+    group=maybe(texts),
+    index=maybe(wholes),
+    attempt=maybe(wholes),
+    worker=maybe(texts),
+    messages=messages(),
+    spans=st.lists(spans, max_size=3),
+    reward=maybe(floats),
+    rewards=st.dictionaries(texts, floats, max_size=3),
+    reward_texts=st.dictionaries(texts, texts, max_size=3),
+    advantage=maybe(floats),
+    stop_reason=maybe(texts),
+    truncated=maybe(st.booleans()),
+    fate=maybe(texts),
+    fate_reason=maybe(texts),
+    error=maybe(errors),
+    time=maybe(floats),
+    start=maybe(floats),
+    end=maybe(floats),
+    sampling=objects,
+    policy_version=maybe(wholes),
+    reference=json_values,
+    environment=maybe(texts),
+    meta=objects,
+)
+
+
+def difference(a: Any, b: Any, where: str = "") -> str | None:
+    """The first place where two values differ (NaN equals itself); None: nowhere."""
+    if isinstance(a, msgspec.Struct) and type(a) is type(b):
+        pairs = [(f".{name}", getattr(a, name), getattr(b, name)) for name in a.__struct_fields__]
+    elif isinstance(a, Tokens) and isinstance(b, Tokens):
+        return difference(dict(a.arrays()), dict(b.arrays()), where)
+    elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        pairs = [(f"[{key!r}]", a[key], b[key]) for key in a]
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        pairs = [(f"[{n}]", x, y) for n, (x, y) in enumerate(zip(a, b, strict=True))]
+    else:
+        nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+        same = nan or (a == b and isinstance(a, bool) == isinstance(b, bool))
+        return None if same else f"{where}: read {a!r}, logged {b!r}"
+    return next((d for name, x, y in pairs if (d := difference(x, y, where + name))), None)
+
+
+def expected(rollout: Rollout) -> Rollout:
+    """What reading must give for what was logged through `LogFile`."""
+    clean = normalise(rollout)
+    clean.project, clean.run = "p", "r"
+    clean.launch = "launch" if clean.launch is None else clean.launch
+    clean.worker = "worker-0" if clean.worker is None else clean.worker
+    return clean
+
+
+def assert_reads(reader: Reader, logged: list[Rollout]) -> None:
+    assert reader.problems() == []
+    for rollout in logged:
+        assert rollout.id is not None
+        assert difference(reader.get(rollout.id), expected(rollout)) is None
+
+
+QUICK = settings(
+    settings.default,
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with Reader(tmp_path_factory.mktemp("store")) as reader:
+        yield reader
+
+
+@QUICK
+@given(st.lists(any_rollouts, min_size=1, max_size=6))
+def test_any_rollout_is_read_back_live_and_sealed(reader: Reader, logged: list[Rollout]) -> None:
+    for number, rollout in enumerate(logged):
+        rollout.id = f"id-{number}"
+    log = LogFile(reader.root)
+    try:
+        log.log(*logged)
+        reader.refresh()
+        assert_reads(reader, logged)
+        assert seal(log.directory, log.name)
+        assert reader.refresh()
+        assert_reads(reader, logged)
+    finally:
+        assert remove_run(reader.root, "p", "r")
+        reader.refresh()
