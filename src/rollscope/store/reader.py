@@ -180,6 +180,11 @@ class Reader:
 
     # -- keeping up ------------------------------------------------------------------------
 
+    @property
+    def version(self) -> int:
+        """Goes up whenever `refresh` has found something new."""
+        return self._version // 2
+
     def refresh(self) -> bool:
         """See what changed in the store. Returns whether anything did."""
         with self._lock:

@@ -1,0 +1,232 @@
+"""The ASGI application: the API, the page, and who may have them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount
+from starlette.routing import Route as Path_
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from ..query import QueryError, Store
+from . import shapes as s
+from .desk import Desk, NotFound
+from .openapi import describe
+from .routes import ROUTES
+from .security import Guard, Rate, refusal, set_cookie
+from .table import Route
+
+STATIC = Path(__file__).parent.parent / "viewer" / "static"
+BODY = 64_000
+"""Bytes that a request may carry: a long note."""
+
+
+def app(
+    store: Store,
+    *,
+    token: str | None = None,
+    hosts: Iterable[str] | None = (),
+    allow_labels: bool = True,
+) -> ASGIApp:
+    """The application over a store.
+
+    `hosts`: names besides those of this machine by which it may be called; None: any, which
+    is safe only with a `token`.
+    """
+    desk = Desk(store, can_label=allow_labels)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await anyio.to_thread.run_sync(desk.close)
+
+    routes: list[Any] = [_route(desk, route) for route in ROUTES]
+    description = msgspec.json.encode(describe(ROUTES))
+    routes += [
+        Path_("/api/openapi.json", _fixed(description)),
+        Path_("/api/login", _login(token), methods=["POST"]),
+        Path_("/login", _login_link(token)),
+        Path_("/api/{rest:path}", _unknown),
+        Path_("/", _page),
+        Mount("/", StaticFiles(directory=STATIC, check_dir=False)),
+    ]
+    inner = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+    )
+    return Guard(inner, token=token, hosts=hosts)
+
+
+def _route(desk: Desk, route: Route) -> Path_:
+    async def answer(request: Request) -> Response:
+        try:
+            # Path values come as text, and the description says what they are.
+            path: dict[str, Any] = dict(request.path_params)
+            if "n" in path:
+                path["n"] = msgspec.convert(path["n"], int, strict=False)
+                if not 0 <= path["n"] < 2**31:
+                    raise NotFound("no such message")
+            asked: Any = msgspec.convert(dict(request.query_params), route.params, strict=False)
+            if route.body is not None:
+                path["body"] = msgspec.json.decode(await _body(request), type=route.body)
+            if route.stream:
+                return await _stream(desk, route, asked)
+            return await _plain(desk, route, asked, path, request)
+        except Exception as error:
+            return _refused(error)
+
+    return Path_(route.path, answer, methods=[route.method])
+
+
+async def _plain(
+    desk: Desk, route: Route, asked: Any, path: dict[str, Any], request: Request
+) -> Response:
+    if route.method != "GET":
+        answer = await anyio.to_thread.run_sync(lambda: route.answerer(desk, asked, **path))
+        return _json(answer)
+    await anyio.to_thread.run_sync(desk.reader.refresh)
+    tag = _tag(desk, request)
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"etag": tag})
+    answer = await anyio.to_thread.run_sync(lambda: route.answerer(desk, asked, **path))
+    response = _json(answer)
+    if route.name != "any_one":
+        response.headers["etag"] = tag
+    return response
+
+
+def _tag(desk: Desk, request: Request) -> str:
+    """Names an answer: the store as it is, and what was asked. The same tag, the same bytes."""
+    text = f"{desk.generation}|{request.url.path}?{request.url.query}"
+    return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+
+
+async def _stream(desk: Desk, route: Route, asked: Any) -> Response:
+    steps = route.answerer(desk, asked)
+    # The first event tells whether the question is understood, before a 200 is sent.
+    first = await anext(steps)
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield _event(*first)
+        async for event, value in steps:
+            yield _event(event, value)
+
+    return StreamingResponse(
+        lines(), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+    )
+
+
+def _event(event: str, value: Any) -> bytes:
+    if value is None:
+        return b": still here\n\n"
+    return b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/json":  # other kinds can be sent by forms of other sites
+        raise ValueError("send JSON, with content-type: application/json")
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY:
+            raise ValueError(f"more than {BODY} bytes")
+    return body
+
+
+def _json(answer: Any) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+def _refused(error: Exception) -> Response:
+    """The answer to a question that cannot be answered. What is our fault is raised."""
+    if isinstance(error, QueryError):
+        problem = s.Problem(
+            error=error.what,
+            start=error.start,
+            end=error.end,
+            suggestions=list(error.nearest),
+        )
+        return Response(msgspec.json.encode(problem), 400, media_type="application/json")
+    if isinstance(error, NotFound):
+        return refusal(404, str(error))
+    if isinstance(error, PermissionError):
+        return refusal(403, str(error))
+    if isinstance(error, (ValueError, msgspec.MsgspecError)):
+        return refusal(400, str(error))
+    raise error
+
+
+def _fixed(body: bytes) -> Any:
+    async def answer(_: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    return answer
+
+
+async def _unknown(_: Request) -> Response:
+    return refusal(404, "there is no such question; /api/openapi.json lists them all")
+
+
+async def _page(_: Request) -> Response:
+    index = STATIC / "index.html"
+    if not index.is_file():
+        text = "The viewer was not built. In a checkout: make viewer (it needs npm)."
+        return Response(text, 503, media_type="text/plain")
+    return Response(index.read_bytes(), media_type="text/html")
+
+
+def _login(token: str | None) -> Any:
+    guesses = Rate(per_second=1 / 6, burst=10)
+
+    async def answer(request: Request) -> Response:
+        if not guesses.allows(request.client.host if request.client else "?"):
+            return refusal(429, "too many tries; wait a minute")
+        try:
+            given = msgspec.json.decode(await _body(request), type=s.Login).token
+        except (ValueError, msgspec.MsgspecError) as error:
+            return refusal(400, str(error))
+        return _enter(request, token, given)
+
+    return answer
+
+
+def _enter(request: Request, token: str | None, given: str) -> Response:
+    if not Guard(_page_app, token=token).right(given):
+        return refusal(401, "the token is wrong")
+    response = _json(s.Done())
+    if token is not None:
+        set_cookie(response, token, secure=request.url.scheme == "https")
+    return response
+
+
+async def _page_app(*_: Any) -> None:
+    raise AssertionError("only asked about tokens")
+
+
+def _login_link(token: str | None) -> Any:
+    """The link that is printed: takes the token out of the address and into the cookie."""
+    guesses = Rate(per_second=1 / 6, burst=10)
+
+    async def answer(request: Request) -> Response:
+        given = request.query_params.get("token", "")
+        allowed = guesses.allows(request.client.host if request.client else "?")
+        response = RedirectResponse("/", 303)
+        if allowed and token is not None and Guard(_page_app, token=token).right(given):
+            set_cookie(response, token, secure=request.url.scheme == "https")
+        return response
+
+    return answer

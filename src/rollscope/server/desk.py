@@ -1,0 +1,72 @@
+"""What every answer needs: the store, what it has lately been asked, and what is allowed."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..model import Rollout
+from ..query import Store
+from .labels import Labels
+
+T = TypeVar("T")
+
+WHOLE = 8
+"""Whole rollouts kept at hand: the one being read, its siblings, the ones compared."""
+
+
+class NotFound(Exception):
+    """What was asked about is not there; the text says so to the person who asked."""
+
+
+class Desk:
+    """One per server. Everything on it may be used by any thread."""
+
+    def __init__(self, store: Store, *, can_label: bool) -> None:
+        self.store = store
+        self.reader: Any = store.reader
+        self.can_label = can_label
+        self.labels = Labels(store)
+        self._boot = secrets.token_hex(4)
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def generation(self) -> str:
+        """Changes whenever the store has, and with every start of the server."""
+        return f"{self._boot}-{self.reader.version}"
+
+    def find(self, id: str) -> str:
+        """The whole id of a rollout; `NotFound` if there is none, or several begin so."""
+        try:
+            return self.store.find(id)
+        except KeyError as error:
+            raise NotFound(str(error.args[0])) from None
+
+    def rollout(self, id: str) -> Rollout:
+        """A whole rollout; kept, so that turning its pages does not read it again."""
+        return self.keep(("rollout", id), lambda: self.store.get(self.find(id)), WHOLE)
+
+    def keep(self, key: Any, make: Callable[[], T], most: int = 64) -> T:
+        """What `make` gives, kept until the store changes; of one kind only the latest."""
+        place = (self.generation, key[0], key[1:])
+        with self._lock:
+            if place in self._kept:
+                self._kept.move_to_end(place)
+                value: T = self._kept[place]
+                return value
+        made = make()
+        with self._lock:
+            self._kept[place] = made
+            mine = [p for p in self._kept if p[1] == key[0]]
+            for old in mine[: max(0, len(mine) - most)]:
+                del self._kept[old]
+            for old in [p for p in self._kept if p[0] != place[0]]:
+                del self._kept[old]
+        return made
+
+    def close(self) -> None:
+        self.labels.close()

@@ -1,0 +1,101 @@
+"""What the HTTP API can be asked, as types: each field is one query parameter."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Text = Annotated[str, Meta(max_length=4000)]
+Whole = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+
+class Nothing(msgspec.Struct, kw_only=True):
+    """No parameters."""
+
+
+class Selection(msgspec.Struct, kw_only=True):
+    q: Text = ""
+    """Query; empty: everything."""
+
+
+class PageOf(Selection, kw_only=True):
+    order: Text = ""
+    """Fields to sort by, `-` before one for descending; empty: newest step, group by group."""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    at: Whole = 0
+    """Place of the first row wanted; the scroll bar's way to page."""
+    cursor: Text = ""
+    """`next` of the page before; wins over `at`."""
+
+
+class FacetsOf(Selection, kw_only=True):
+    keys: Text = "split,fate,stop_reason,error_kind,environment,dataset,tools,flags,labels"
+    limit: Annotated[int, Meta(ge=1, le=200)] = 12
+
+
+class HistogramsOf(Selection, kw_only=True):
+    keys: Text = "reward,advantage,response_tokens,turns,step"
+    bins: Annotated[int, Meta(ge=1, le=200)] = 40
+
+
+class RibbonOf(Selection, kw_only=True):
+    metrics: Text = ""
+    """Names of logged metrics to add, with commas between."""
+
+
+class TasksOf(Selection, kw_only=True):
+    kind: Text = ""
+    """`never`, `always`, `flipped`, `regressed`, `mixed`; empty: all."""
+    order: Text = "-flips"
+    limit: Annotated[int, Meta(ge=1, le=500)] = 200
+    at: Whole = 0
+
+
+class HistoryOf(Selection, kw_only=True):
+    task: Text
+    dataset: Text | None = None
+    limit: Annotated[int, Meta(ge=1, le=20_000)] = 5000
+
+
+class MessagesOf(msgspec.Struct, kw_only=True):
+    first: Whole = 0
+    count: Annotated[int, Meta(ge=1, le=200)] = 40
+    chars: Annotated[int, Meta(ge=1, le=200_000)] = 20_000
+    """Longer texts are cut here; ask for the rest by `from`."""
+
+
+class TextOf(msgspec.Struct, kw_only=True):
+    start: Whole = 0
+    chars: Annotated[int, Meta(ge=1, le=200_000)] = 100_000
+
+
+class StripOf(msgspec.Struct, kw_only=True):
+    stream: Text
+    """A stream, or `ratio` (train over sampling probability) or `ref_gap`."""
+
+
+class TokensOf(msgspec.Struct, kw_only=True):
+    first: Whole = 0
+    count: Annotated[int, Meta(ge=1, le=200)] = 40
+
+
+class Compare(msgspec.Struct, kw_only=True):
+    ids: Annotated[str, Meta(max_length=2000, min_length=1)]
+    """Two to eight ids with commas between; the first is what the others are held against."""
+
+
+class HitsOf(Selection, kw_only=True):
+    find: Text = ""
+    """Words to find in this rollout besides the query's own."""
+
+
+class ValuesOf(msgspec.Struct, kw_only=True):
+    key: Text
+    prefix: Text = ""
+
+
+class Since(msgspec.Struct, kw_only=True):
+    q: Text = ""
+    """Count what is new in this selection too."""

@@ -1,0 +1,437 @@
+"""Answers about single rollouts: their messages in windows, tokens, spans, and comparison."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from ..checks import align
+from ..checks.align import Piece as Words
+from ..checks.align import plain_text, text_of
+from ..model import Message, Part, Rollout
+from ..model.tokens import Tokens, is_int, to_list
+from . import params as p
+from . import shapes as s
+from .desk import Desk, NotFound
+from .hits import find_hits
+from .selecting import COLUMNS, number, thin
+
+ANSWER = 4000
+"""Characters of the final answer that are shown beside the reference."""
+SPANS = 5000
+BUCKETS = 2000
+
+
+def detail(desk: Desk, _: p.Nothing, id: str) -> s.Detail:
+    """A whole rollout but for its messages' bodies and its spans."""
+    rollout = desk.rollout(id)
+    row = _row(desk, rollout.id or id)
+    return s.Detail(
+        row=row,
+        key=rollout.key,
+        launch=rollout.launch,
+        worker=rollout.worker,
+        start=rollout.start,
+        end=rollout.end,
+        reward_texts=rollout.reward_texts,
+        error_text=rollout.error.text if rollout.error else None,
+        sampling=rollout.sampling,
+        reference=rollout.reference,
+        meta=rollout.meta,
+        notes=_notes(desk, rollout.id or id),
+        streams=_stream_names(rollout),
+        spans=len(rollout.spans),
+        outline=_outline(rollout.messages),
+        answer=_answer(rollout.messages),
+    )
+
+
+def _row(desk: Desk, id: str) -> s.Row:
+    for row in desk.store.rollouts(f'id:"{id}" launch:/./', limit=1, columns=COLUMNS):
+        return thin(row)
+    for row in desk.store.rollouts(f'id:"{id}"', limit=1, columns=COLUMNS):
+        return thin(row)
+    raise NotFound(f"no rollout {id!r}")
+
+
+def _notes(desk: Desk, id: str) -> list[s.Note]:
+    """Labels, flags and notes that hold: of each name and message the last one."""
+    rows = desk.store.sql(
+        "SELECT name, value::VARCHAR, message, author, time FROM facts WHERE rollout = ? AND "
+        "(name = 'note' OR starts_with(name, 'label.') OR starts_with(name, 'flag.')) "
+        "ORDER BY time, writer, n",
+        [id],
+    ).fetchall()
+    held: dict[Any, s.Note] = {}
+    for place, (name, value, message, author, time) in enumerate(rows):
+        note = s.Note(
+            name=name,
+            value=None if value is None else msgspec.json.decode(value),
+            message=message,
+            author=author,
+            time=time,
+        )
+        held[(name, message) if name != "note" else (name, message, place)] = note
+    return list(held.values())
+
+
+def _outline(messages: list[Message]) -> s.Outline:
+    """The skeleton. A message's parent is always given: -1 begins a conversation."""
+    return s.Outline(
+        parent=[n - 1 if m.parent is None else m.parent for n, m in enumerate(messages)],
+        role=[m.role for m in messages],
+        name=[m.name for m in messages],
+        chars=[len(plain_text(m)) for m in messages],
+        tokens=[len(m.tokens) if m.tokens is not None else None for m in messages],
+        sampled=[m.sampled for m in messages],
+        tools=[_tools(m) for m in messages],
+        preview=[" ".join(plain_text(m)[:160].split())[:80] for m in messages],
+        reward=[number(m.reward) for m in messages],
+    )
+
+
+def _tools(message: Message) -> list[str]:
+    calls = [call.name or "" for call in message.tool_calls]
+    if isinstance(message.content, list):
+        calls += [part.call.name or "" for part in message.content if part.call is not None]
+    return calls
+
+
+def _stream_names(rollout: Rollout) -> list[str]:
+    names: dict[str, None] = {}
+    for message in rollout.messages:
+        if message.tokens is not None:
+            names |= dict.fromkeys(message.tokens.streams)
+    return list(names)
+
+
+def _answer(messages: list[Message]) -> str | None:
+    """The end of what the policy wrote last; what it thought before is no answer."""
+    for message in reversed(messages):
+        if message.sampled or (message.sampled is None and message.role == "assistant"):
+            if isinstance(message.content, list):
+                parts = [part.text or "" for part in message.content if part.type == "text"]
+                text = "".join(parts)
+            else:
+                text = message.content or ""
+            for mark in ("</think>", "</thinking>", "</reasoning>"):
+                text = text.rpartition(mark)[2]
+            return text.strip()[-ANSWER:] or None
+    return None
+
+
+def messages(desk: Desk, ask: p.MessagesOf, id: str) -> s.Bodies:
+    """A window of messages; long texts are cut."""
+    found = desk.rollout(id).messages[ask.first : ask.first + ask.count]
+    bodies = [_body(m, n, 0, ask.chars) for n, m in enumerate(found, ask.first)]
+    return s.Bodies(first=ask.first, messages=bodies)
+
+
+def text(desk: Desk, ask: p.TextOf, id: str, n: int) -> s.Body:
+    """One message, its text from a place on."""
+    found = desk.rollout(id).messages
+    if n >= len(found):
+        raise NotFound(f"rollout {id!r} has {len(found)} messages, counted from 0")
+    return _body(found[n], n, ask.start, ask.chars)
+
+
+def _body(message: Message, n: int, start: int, chars: int) -> s.Body:
+    whole = plain_text(message)
+    has_text = message.content is not None
+    return s.Body(
+        n=n,
+        role=message.role,
+        parent=n - 1 if message.parent is None else message.parent,
+        name=message.name,
+        text=whole[start : start + chars] if has_text else None,
+        start_char=start,
+        chars=len(whole),
+        parts=_pieces(message.content) if isinstance(message.content, list) else None,
+        tool_calls=[
+            s.Call(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls
+        ],
+        tool_call_id=message.tool_call_id,
+        sampled=message.sampled,
+        stop_reason=message.stop_reason,
+        reward=number(message.reward),
+        state=message.state,
+        start=message.start,
+        end=message.end,
+        meta=message.meta,
+        tokens=len(message.tokens) if message.tokens is not None else None,
+    )
+
+
+def _pieces(parts: list[Part]) -> list[s.Piece]:
+    end, pieces = 0, []
+    for part in parts:
+        end += len(part.text or "")
+        call = part.call
+        pieces.append(
+            s.Piece(
+                type=part.type,
+                end=None if part.text is None else end,
+                image=part.image,
+                call=s.Call(id=call.id, name=call.name, arguments=call.arguments) if call else None,
+                id=part.id,
+                data=part.data,
+            )
+        )
+    return pieces
+
+
+def tokens(desk: Desk, ask: p.TokensOf, id: str) -> s.TokenBlocks:
+    """The tokens of a window of messages, with every stream."""
+    found = desk.rollout(id).messages[ask.first : ask.first + ask.count]
+    return s.TokenBlocks(
+        messages=[
+            s.TokenBlock(
+                n=n,
+                ids=None if m.tokens.ids is None else to_list(m.tokens.ids, True),
+                ends=None if m.tokens.ends is None else to_list(m.tokens.ends, True),
+                streams={
+                    name: [number(v) for v in to_list(values, is_int(name))]
+                    for name, values in m.tokens.streams.items()
+                },
+            )
+            for n, m in enumerate(found, ask.first)
+            if m.tokens is not None
+        ]
+    )
+
+
+def strip(desk: Desk, ask: p.StripOf, id: str) -> s.Strip:
+    """One stream over all tokens of a rollout, in buckets, with its extremes."""
+    values: list[float | None] = []
+    numbers, starts = [], []
+    for n, message in enumerate(desk.rollout(id).messages):
+        if message.tokens is None or not len(message.tokens):
+            continue
+        numbers.append(n)
+        starts.append(len(values))
+        found = _stream(message.tokens, ask.stream)
+        values += found if found is not None else [None] * len(message.tokens)
+    per = max(1, math.ceil(len(values) / BUCKETS))
+    buckets = [_finite(values[i : i + per]) for i in range(0, len(values), per)]
+    known = [(v, i) for i, v in enumerate(values) if v is not None and math.isfinite(v)]
+    low, high = (min(known), max(known, key=lambda k: (k[0], -k[1]))) if known else (None, None)
+
+    def place(at: int) -> tuple[int, int]:
+        i = max(k for k, begin in enumerate(starts) if begin <= at)
+        return numbers[i], at - starts[i]
+
+    return s.Strip(
+        stream=ask.stream,
+        tokens=len(values),
+        missing=sum(v is None for v in values),
+        per=per,
+        low=[min(b) if b else None for b in buckets],
+        high=[max(b) if b else None for b in buckets],
+        mean=[sum(b) / len(b) if b else None for b in buckets],
+        messages=numbers,
+        starts=starts,
+        lowest=low[0] if low else None,
+        highest=high[0] if high else None,
+        average=sum(v for v, _ in known) / len(known) if known else None,
+        lowest_at=place(low[1]) if low else None,
+        highest_at=place(high[1]) if high else None,
+    )
+
+
+def _finite(values: list[float | None]) -> list[float]:
+    return [v for v in values if v is not None and math.isfinite(v)]
+
+
+def _stream(tokens: Tokens, name: str) -> list[float | None] | None:
+    """A recorded stream, or one made of two others."""
+    pairs = {"ratio": ("train_logprob", "logprob"), "ref_gap": ("logprob", "ref_logprob")}
+    if name not in pairs:
+        values = tokens.streams.get(name)
+        return None if values is None else list(to_list(values, is_int(name)))
+    first, second = (tokens.streams.get(part) for part in pairs[name])
+    if first is None or second is None:
+        return None
+    both = zip(to_list(first, False), to_list(second, False), strict=False)
+    gaps = [None if a is None or b is None else a - b for a, b in both]
+    if name == "ratio":
+        return [None if gap is None else math.exp(min(gap, 700.0)) for gap in gaps]
+    return list(gaps)
+
+
+def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
+    """Every timed call inside a rollout."""
+    found = desk.rollout(id).spans
+    return s.Spans(
+        spans=[
+            s.SpanRow(
+                name=span.name,
+                id=span.id,
+                parent=span.parent,
+                start=span.start,
+                end=span.end,
+                message=span.message,
+                error_kind=span.error.kind if span.error else None,
+                error_type=span.error.type if span.error else None,
+                error_text=span.error.text if span.error else None,
+                inputs=span.inputs,
+                outputs=span.outputs,
+                meta=span.meta,
+            )
+            for span in found[:SPANS]
+        ],
+        cut=max(0, len(found) - SPANS),
+    )
+
+
+def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.Neighbours:
+    """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
+    id = desk.find(id)
+    siblings = [thin(row) for row in desk.store.group(id)]
+    beside = desk.store.neighbours(id)
+    me = next((row for row in siblings if row.id == id), None)
+    earlier, later = _other_steps(desk, me) if me else (None, None)
+    return s.Neighbours(
+        siblings=siblings,
+        previous_group=beside.before,
+        next_group=beside.after,
+        earlier=earlier,
+        later=later,
+    )
+
+
+def _other_steps(desk: Desk, me: s.Row) -> tuple[str | None, str | None]:
+    """The same task at the nearest other steps of the run: the same place, else the first."""
+    if me.task is None or me.step is None:
+        return None, None
+    found = desk.store.task_history(me.task, me.dataset)
+    cells = [c for c in found if (c.run, c.split) == (me.run, me.split) and c.step is not None]
+    before = [c for c in cells if c.step < me.step]  # type: ignore[operator]
+    after = [c for c in cells if c.step > me.step]  # type: ignore[operator]
+
+    def one(cells: list[Any], step: int | None) -> str | None:
+        at = [c for c in cells if c.step == step]
+        same = [c for c in at if c.index == me.index]
+        return str((same or at)[0].id) if at else None
+
+    return (
+        one(before, max((c.step or 0 for c in before), default=None)),
+        one(after, min((c.step or 0 for c in after), default=None)),
+    )
+
+
+def compare(desk: Desk, ask: p.Compare) -> s.Compared:
+    """Two or more rollouts, aligned by turn; the first is what the others are held against."""
+    ids = [id for id in ask.ids.split(",") if id]
+    if not 2 <= len(ids) <= 8:
+        raise ValueError(f"compare takes two to eight ids, not {len(ids)}")
+    rollouts = [desk.rollout(id) for id in ids]
+    alignments = [align(rollouts[0], other) for other in rollouts[1:]]
+    return _compared(desk, ids, rollouts, alignments)
+
+
+def _compared(
+    desk: Desk, ids: list[str], rollouts: list[Rollout], alignments: list[Any]
+) -> s.Compared:
+    rows = _aligned_rows(rollouts, alignments)
+    first = next((i for i, row in enumerate(rows) if not row.same), None)
+    offsets = [a.divergence.offset for a in alignments if a.divergence is not None]
+    fields: dict[str, list[Any]] = {}
+    for place, alignment in enumerate(alignments, 1):
+        for field in alignment.fields:
+            values = fields.setdefault(field.name, [field.a] * (len(alignments) + 1))
+            values[place] = field.b
+    return s.Compared(
+        rows=[_row(desk, r.id or id) for id, r in zip(ids, rollouts, strict=True)],
+        aligned=rows,
+        first=None if first is None else s.Divergence(row=first, char=min(offsets, default=0)),
+        differences=[
+            s.Difference(key=name, values=[_json_safe(v) for v in values])
+            for name, values in fields.items()
+        ],
+    )
+
+
+def _json_safe(value: Any) -> Any:
+    return number(value) if isinstance(value, float) else msgspec.to_builtins(value)
+
+
+def _aligned_rows(rollouts: list[Rollout], alignments: list[Any]) -> list[s.Aligned]:
+    """One row per message of the first rollout, and between them what only others have."""
+    base = rollouts[0].messages
+    partner: list[dict[int, Any]] = []
+    extra: list[dict[int, list[int]]] = []
+    for alignment in alignments:
+        pairs: dict[int, Any] = {}
+        loose: dict[int, list[int]] = {}
+        last = -1
+        for pair in alignment.pairs:
+            if pair.a is None:
+                loose.setdefault(last, []).append(pair.b)
+            else:
+                pairs[pair.a] = pair
+                last = pair.a
+        partner.append(pairs)
+        extra.append(loose)
+    rows = _extras(rollouts, extra, -1)
+    for n, message in enumerate(base):
+        pairs_here = [pairs.get(n) for pairs in partner]
+        same = all(pair is not None and pair.same for pair in pairs_here)
+        differing = next((q for q in pairs_here if q is not None and not q.same and q.pieces), None)
+        mine = _words(differing.pieces, "only_a") if differing else _whole(message)
+        sides = [s.Side(n=n, role=message.role, name=message.name, words=mine)]
+        for other, pair in zip(rollouts[1:], pairs_here, strict=True):
+            if pair is None or pair.b is None:
+                sides.append(s.Side())
+                continue
+            theirs = other.messages[pair.b]
+            words = _words(pair.pieces, "only_b") if pair.pieces else _whole(theirs)
+            sides.append(s.Side(n=pair.b, role=theirs.role, name=theirs.name, words=words))
+        rows.append(s.Aligned(same=same, sides=sides))
+        rows += _extras(rollouts, extra, n)
+    return rows
+
+
+def _extras(
+    rollouts: list[Rollout], extra: list[dict[int, list[int]]], after: int
+) -> list[s.Aligned]:
+    """Messages that the first rollout has not, in rows of their own, side by side."""
+    lists = [loose.get(after, []) for loose in extra]
+    rows = []
+    for place in range(max((len(found) for found in lists), default=0)):
+        sides = [s.Side()]
+        for other, found in zip(rollouts[1:], lists, strict=True):
+            if place >= len(found):
+                sides.append(s.Side())
+                continue
+            message = other.messages[found[place]]
+            sides.append(
+                s.Side(n=found[place], role=message.role, name=message.name, words=_whole(message))
+            )
+        rows.append(s.Aligned(same=False, sides=sides))
+    return rows
+
+
+SHOWN = 60_000
+"""Characters of one message that a comparison carries."""
+
+
+def _whole(message: Message) -> list[s.Words]:
+    return [s.Words(same=True, text=text_of(message)[:SHOWN])]
+
+
+def _words(pieces: list[Words], own: str) -> list[s.Words]:
+    shown, words = 0, []
+    for piece in pieces:
+        if piece.kind in ("same", own) and shown < SHOWN:
+            words.append(s.Words(same=piece.kind == "same", text=piece.text[: SHOWN - shown]))
+            shown += len(piece.text)
+    return words
+
+
+def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:
+    """Where the query's text terms, or `find`, stand in this rollout."""
+    rollout = desk.rollout(id)
+    found = find_hits(rollout, ask.q, ask.find)
+    return s.Hits(hits=found)

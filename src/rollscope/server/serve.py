@@ -1,0 +1,111 @@
+"""Running the server: where it listens, what it prints, and when it ends."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..query import Store
+from .app import app
+from .security import is_loopback
+
+PORT = 7373
+
+
+def serve(
+    store: Store | str | Path | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    open_browser: bool = False,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    allow_labels: bool | None = None,
+    query: str = "",
+) -> None:
+    """Serve the viewer until interrupted.
+
+    On a host other than loopback a token is demanded (made here if none is given, and printed
+    once), and labels can be written only with `allow_labels`.
+    """
+    import uvicorn
+
+    mine = is_loopback(host)
+    if not mine and token is None:
+        token = os.environ.get("ROLLSCOPE_TOKEN") or secrets.token_urlsafe(24)
+    opened = store if isinstance(store, Store) else Store(store)
+    application = app(
+        opened,
+        token=token,
+        hosts=hosts if mine else None,
+        allow_labels=mine if allow_labels is None else allow_labels,
+    )
+    listening = listen(host, port)
+    number = listening.getsockname()[1]
+    print(welcome(host, number, token, query), flush=True)
+    if open_browser:
+        webbrowser.open(address("localhost", number, token, query))
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listening.close()
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """A socket on the port asked for; without one, on 7373, or any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    wanted = [port] if port is not None else [PORT, 0]
+    for place, number in enumerate(wanted):
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, number))
+            found.listen(128)
+            return found
+        except OSError as error:
+            found.close()
+            if place == len(wanted) - 1:
+                what = error.strerror or str(error)
+                raise SystemExit(
+                    f"port {number} on {host}: {what}; choose another one with --port"
+                ) from None
+    raise AssertionError("unreachable")
+
+
+def address(host: str, port: int, token: str | None, query: str = "") -> str:
+    """Where to look. With a token the link logs in, and the token leaves the address."""
+    from urllib.parse import quote
+
+    name = f"[{host}]" if ":" in host else host
+    if token is not None:
+        return f"http://{name}:{port}/login?token={token}"
+    return f"http://{name}:{port}/" + (f"?q={quote(query)}" if query else "")
+
+
+def welcome(host: str, port: int, token: str | None, query: str = "") -> str:
+    """What is printed at the start; over SSH, with the line that forwards the port."""
+    shown = "localhost" if is_loopback(host) else socket.getfqdn()
+    lines = [f"rollscope: {address(shown, port, token, query)}   (Ctrl-C ends it)"]
+    if "SSH_CONNECTION" in os.environ and is_loopback(host):
+        machine = os.environ["SSH_CONNECTION"].split()[2]
+        user = os.environ.get("USER") or os.environ.get("LOGNAME") or "you"
+        lines.append(
+            f"on your own machine type:  ssh -N -L {port}:localhost:{port} {user}@{machine}"
+        )
+    if not sys.stdout.isatty():
+        return lines[0] if len(lines) == 1 else "\n".join(lines)
+    return "\n".join(lines)

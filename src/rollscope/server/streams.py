@@ -1,0 +1,64 @@
+"""Answers that go on: what is new in the store, and a text search while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from . import params as p
+from . import shapes as s
+from .desk import Desk
+from .selecting import COLUMNS, DEFAULT_ORDER, thin
+
+LOOK = 0.7
+"""Seconds between looks at the store: with the writer's flush, new rollouts show within two."""
+QUIET = 15.0
+"""Seconds after which a word is said anyway, so that proxies keep the line open."""
+FOUND = 10_000
+"""A search stops after so many rollouts: nobody reads more, and each is kept in the page."""
+
+
+async def events(desk: Desk, ask: p.Since) -> AsyncIterator[tuple[str, Any]]:
+    """Tells when the store has changed: its generation, and how many rollouts there are."""
+    seen, silent = "", 0.0
+    while True:
+        await anyio.to_thread.run_sync(desk.reader.refresh)
+        if desk.generation != seen:
+            seen, silent = desk.generation, 0.0
+            yield "news", await anyio.to_thread.run_sync(_news, desk, ask.q)
+        elif silent >= QUIET:
+            silent = 0.0
+            yield "still", None
+        await anyio.sleep(LOOK)
+        silent += LOOK
+
+
+def _news(desk: Desk, q: str) -> s.News:
+    rollouts = desk.keep(("total",), lambda: desk.store.rollouts("").count())
+    return s.News(generation=desk.generation, rollouts=rollouts)
+
+
+async def search(desk: Desk, ask: p.Selection) -> AsyncIterator[tuple[str, Any]]:
+    """Rollouts as they are found, with progress; closing the line ends the search."""
+    selection = await anyio.to_thread.run_sync(
+        lambda: desk.store.rollouts(ask.q, order=DEFAULT_ORDER, columns=COLUMNS)
+    )
+    total = await anyio.to_thread.run_sync(
+        lambda: desk.keep(("total",), lambda: desk.store.rollouts("").count())
+    )
+    yield "found", s.Found(rows=[], scanned=0, total=total, done=False)
+    found, after = 0, None
+    while True:
+        page = await anyio.to_thread.run_sync(selection.page, 500, after)
+        found += len(page.rows)
+        after = page.next
+        done = after is None or found >= FOUND
+        yield (
+            "found",
+            s.Found(rows=[thin(row) for row in page.rows], scanned=total, total=total, done=done),
+        )
+        if done:
+            return
