@@ -4,13 +4,15 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test lint bench trainers clean
+.PHONY: help setup demo test lint bench trainers viewer wheel chromium clean
 
 help:
 	@echo "make demo      set up, train the small demo policy, open the viewer (VIEW=0: do not)"
 	@echo "make test      set up, lint, run every test"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     measure speed and size beside Trackio, MLflow and Weave"
+	@echo "make viewer    build the web page into the package (needs npm)"
+	@echo "make wheel     build the wheel, viewer inside"
 	@echo "make trainers  run the adapters against the real trainers (T=verl: against one)"
 
 setup: $(READY)
@@ -26,8 +28,36 @@ lint: setup
 	$(VENV)/bin/ruff check -q src tests bench
 	$(VENV)/bin/mypy
 
-test: lint
+test: lint viewer viewer-tests chromium
 	$(PY) -m pytest -n 2 --dist loadfile
+
+# -- the web page ------------------------------------------------------------------------
+
+PAGE := src/rollscope/viewer/static/index.html
+
+viewer: $(PAGE)
+
+viewer/node_modules/.package-lock.json: viewer/package-lock.json
+	cd viewer && npm ci --no-audit --no-fund
+	@touch $@
+
+$(PAGE): viewer/node_modules/.package-lock.json viewer/index.html viewer/vite.config.ts \
+         $(shell find viewer/src viewer/public -type f 2>/dev/null)
+	cd viewer && npm run -s build
+
+.PHONY: viewer-tests
+viewer-tests: viewer/node_modules/.package-lock.json
+	cd viewer && npm run -s check && npm run -s test
+
+# The browser that the tests look with: Debian's, installed when it is missing.
+chromium:
+	@command -v chromium >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get install -y -q chromium chromium-driver; \
+	  else echo "install chromium to run the browser tests; they are skipped without it"; fi; }
+
+wheel: setup viewer
+	$(PY) -m hatchling build -t wheel -d dist
 
 trainers: setup
 	$(PY) tests/trainers/run.py $(T)

@@ -1,0 +1,162 @@
+/** One function per question the page can ask. The same interface is answered by a server
+ * (`http`) and, in a bundle, by the files beside the page (`files.ts`). */
+import type * as T from "./types";
+
+export type Params = Record<string, string | number | boolean | null | undefined>;
+
+/** What the server said no with, for the person who reads it. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly problem: T.Problem,
+  ) {
+    super(problem.error);
+  }
+}
+
+/** What a running text search tells while it goes on. */
+export interface SearchNews {
+  rows: T.Row[];
+  scanned: number;
+  total: number;
+  done: boolean;
+}
+
+/** What a running job's store tells. */
+export interface LiveNews {
+  generation: string;
+  rollouts: number;
+  count: number;
+}
+
+export interface Api {
+  readonly fixed: boolean;
+  status(signal?: AbortSignal): Promise<T.Status>;
+  runs(signal?: AbortSignal): Promise<{ runs: T.Run[] }>;
+  rollouts(p: { q: string; order: string; at: number; limit: number }, s?: AbortSignal): Promise<T.Page>;
+  detail(id: string, s?: AbortSignal): Promise<T.Detail>;
+  messages(id: string, first: number, count: number, s?: AbortSignal): Promise<T.Bodies>;
+  text(id: string, n: number, start: number, s?: AbortSignal): Promise<T.Body>;
+  tokens(id: string, first: number, count: number, s?: AbortSignal): Promise<T.TokenBlocks>;
+  strip(id: string, stream: string, s?: AbortSignal): Promise<T.Strip>;
+  spans(id: string, s?: AbortSignal): Promise<T.Spans>;
+  neighbours(id: string, s?: AbortSignal): Promise<T.Neighbours>;
+  start(q: string, s?: AbortSignal): Promise<T.Start>;
+  random(q: string, s?: AbortSignal): Promise<T.Start>;
+  facets(q: string, s?: AbortSignal): Promise<T.Facets>;
+  histograms(q: string, s?: AbortSignal): Promise<T.Histograms>;
+  ribbon(q: string, metrics: string, s?: AbortSignal): Promise<T.Ribbon>;
+  tasks(p: { q: string; kind: string; order: string; at: number }, s?: AbortSignal): Promise<T.Tasks>;
+  history(p: { q: string; task: string; dataset: string | null }, s?: AbortSignal): Promise<T.History>;
+  funnel(q: string, s?: AbortSignal): Promise<T.Funnel>;
+  failures(q: string, s?: AbortSignal): Promise<T.Failures>;
+  compare(ids: string[], s?: AbortSignal): Promise<T.Compared>;
+  hits(id: string, q: string, find: string, s?: AbortSignal): Promise<T.Hits>;
+  keys(s?: AbortSignal): Promise<T.Keys>;
+  values(key: string, prefix: string, s?: AbortSignal): Promise<T.Values>;
+  label(label: Partial<T.Label> & { rollout: string }): Promise<unknown>;
+  login(token: string): Promise<unknown>;
+  search(q: string, news: (n: SearchNews) => void, signal: AbortSignal): Promise<void>;
+  listen(q: string, news: (n: LiveNews) => void, state: (live: boolean) => void): () => void;
+}
+
+function address(path: string, params: Params = {}): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+  }
+  const tail = query.toString();
+  return `api/${path}${tail ? `?${tail}` : ""}`;
+}
+
+async function refuse(answer: Response): Promise<never> {
+  let problem: T.Problem = { error: `${answer.status} ${answer.statusText}`, start: null, end: null, suggestions: [] };
+  try {
+    problem = { ...problem, ...((await answer.json()) as Partial<T.Problem>) };
+  } catch {
+    // not ours: a proxy's page
+  }
+  throw new Refused(answer.status, problem);
+}
+
+async function get<A>(path: string, params: Params = {}, signal?: AbortSignal): Promise<A> {
+  const answer = await fetch(address(path, params), { signal: signal ?? null, cache: "no-cache" });
+  return answer.ok ? ((await answer.json()) as A) : refuse(answer);
+}
+
+async function post(path: string, body: unknown): Promise<unknown> {
+  const answer = await fetch(address(path), {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return answer.ok ? answer.json() : refuse(answer);
+}
+
+const one = (id: string): string => `rollouts/${encodeURIComponent(id)}`;
+
+export const http: Api = {
+  fixed: false,
+  status: (s) => get("status", {}, s),
+  runs: (s) => get("runs", {}, s),
+  rollouts: (p, s) => get("rollouts", p, s),
+  detail: (id, s) => get(one(id), {}, s),
+  messages: (id, first, count, s) => get(`${one(id)}/messages`, { first, count }, s),
+  text: (id, n, start, s) => get(`${one(id)}/messages/${n}`, { start }, s),
+  tokens: (id, first, count, s) => get(`${one(id)}/tokens`, { first, count }, s),
+  strip: (id, stream, s) => get(`${one(id)}/strip`, { stream }, s),
+  spans: (id, s) => get(`${one(id)}/spans`, {}, s),
+  neighbours: (id, s) => get(`${one(id)}/neighbours`, {}, s),
+  start: (q, s) => get("start", { q }, s),
+  random: (q, s) => get("random", { q }, s),
+  facets: (q, s) => get("facets", { q }, s),
+  histograms: (q, s) => get("histograms", { q }, s),
+  ribbon: (q, metrics, s) => get("ribbon", { q, metrics }, s),
+  tasks: (p, s) => get("tasks", p, s),
+  history: (p, s) => get("history", p, s),
+  funnel: (q, s) => get("funnel", { q }, s),
+  failures: (q, s) => get("failures", { q }, s),
+  compare: (ids, s) => get("compare", { ids: ids.join(",") }, s),
+  hits: (id, q, find, s) => get(`${one(id)}/hits`, { q, find }, s),
+  keys: (s) => get("keys", {}, s),
+  values: (key, prefix, s) => get("values", { key, prefix }, s),
+  label: (label) => post("labels", label),
+  login: (token) => post("login", { token }),
+
+  async search(q, news, signal) {
+    const answer = await fetch(address("search", { q }), { signal });
+    if (!answer.ok || !answer.body) return refuse(answer);
+    for await (const data of events(answer.body)) news(JSON.parse(data) as SearchNews);
+  },
+
+  listen(q, news, state) {
+    const source = new EventSource(address("events", { q }));
+    source.addEventListener("open", () => state(true));
+    source.addEventListener("error", () => state(false));
+    source.addEventListener("news", (e) => {
+      state(true);
+      news(JSON.parse((e as MessageEvent<string>).data) as LiveNews);
+    });
+    return () => source.close();
+  },
+};
+
+/** The `data:` of each server-sent event in a body. */
+export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const reader = body.pipeThrough(new TextDecoderStream() as unknown as TransformStream<Uint8Array, string>).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value.replaceAll("\r", "")).split("\n\n");
+    rest = blocks.pop() ?? "";
+    for (const block of blocks) {
+      const data = block
+        .split("\n")
+        .filter((line) => line.startsWith("data:"))
+        .map((line) => line.slice(5).trimStart())
+        .join("\n");
+      if (data) yield data;
+    }
+  }
+}

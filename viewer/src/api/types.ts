@@ -1,0 +1,48 @@
+/** The words of the API. All of them are derived from the server's own types: see `npm run api`. */
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Num = number | string | null;
+export type Status = Schemas["Status"];
+export type Run = Schemas["Run"];
+export type Row = Schemas["Row"];
+export type Page = Schemas["Page"];
+export type Detail = Schemas["Detail"];
+export type Outline = Schemas["Outline"];
+export type Note = Schemas["Note"];
+export type Body = Schemas["Body"];
+export type Bodies = Schemas["Bodies"];
+export type Piece = Schemas["Piece"];
+export type Call = Schemas["Call"];
+export type TokenBlock = Schemas["TokenBlock"];
+export type TokenBlocks = Schemas["TokenBlocks"];
+export type Strip = Schemas["Strip"];
+export type SpanRow = Schemas["SpanRow"];
+export type Spans = Schemas["Spans"];
+export type Neighbours = Schemas["Neighbours"];
+export type Start = Schemas["Start"];
+export type Facet = Schemas["Facet"];
+export type Facets = Schemas["Facets"];
+export type Histogram = Schemas["Histogram"];
+export type Histograms = Schemas["Histograms"];
+export type StepColumn = Schemas["StepColumn"];
+export type RibbonRun = Schemas["RibbonRun"];
+export type Ribbon = Schemas["Ribbon"];
+export type TaskRow = Schemas["TaskRow"];
+export type Tasks = Schemas["Tasks"];
+export type History = Schemas["History"];
+export type Bar = Schemas["Bar"];
+export type Funnel = Schemas["Funnel"];
+export type Failure = Schemas["Failure"];
+export type Failures = Schemas["Failures"];
+export type Compared = Schemas["Compared"];
+export type Aligned = Schemas["Aligned"];
+export type Side = Schemas["Side"];
+export type Hit = Schemas["Hit"];
+export type Hits = Schemas["Hits"];
+export type Key = Schemas["Key"];
+export type Keys = Schemas["Keys"];
+export type Values = Schemas["Facet"];
+export type Label = Schemas["Label"];
+export type Problem = Schemas["Problem"];

@@ -1,0 +1,77 @@
+/** Puts rollout text into the page: as markdown, as a terminal's output, or as it is. */
+import { emit } from "../state/keys";
+import { ansi, hasAnsi, runs, shown, type Run } from "./text";
+
+type Markdown = typeof import("./markdown");
+let loaded: Markdown | undefined;
+let mathReady = false;
+
+/** Markdown, once its code is here; until then the plain text. */
+export function markdown(text: string): (host: HTMLElement) => () => void {
+  return (host) => {
+    let gone = false;
+    const source = shown(text);
+    const draw = (md: Markdown): void => {
+      if (gone) return;
+      host.replaceChildren(md.nodes(source));
+      host.classList.remove("plain");
+      colour(host);
+      emit("drawn", 0);
+    };
+    const ready = loaded;
+    if (ready && (mathReady || !ready.hasMath(source))) draw(ready);
+    else {
+      host.textContent = source.trim();
+      host.classList.add("plain");
+      void load(source).then(draw);
+    }
+    return () => void (gone = true);
+  };
+}
+
+async function load(source: string): Promise<Markdown> {
+  loaded ??= await import("./markdown");
+  if (!mathReady && loaded.hasMath(source)) {
+    await loaded.prepareMath();
+    mathReady = true;
+  }
+  return loaded;
+}
+
+/** Code in a language the reader knows, in colours when they are here. */
+function colour(host: HTMLElement): void {
+  const blocks = host.querySelectorAll<HTMLElement>('pre > code[class*="language-"]');
+  if (blocks.length === 0) return;
+  void import("./code").then((code) => {
+    for (const block of blocks) code.colour(block);
+    emit("drawn", 0);
+  });
+}
+
+/** Text as it is: terminal colours shown, unseen characters named. `language` colours it. */
+export function plain(text: string, language = ""): (host: HTMLElement) => () => void {
+  return (host) => {
+    let gone = false;
+    host.replaceChildren(...(hasAnsi(text) ? ansi(text) : runs(text)).map(element));
+    if (language && !hasAnsi(text)) {
+      void Promise.all([import("./code"), import("./markdown")]).then(([code]) => {
+        if (gone) return;
+        const block = document.createElement("code");
+        block.className = `language-${language}`;
+        block.textContent = shown(text);
+        code.colour(block);
+        host.replaceChildren(block);
+        emit("drawn", 0);
+      });
+    }
+    return () => void (gone = true);
+  };
+}
+
+function element(run: Run): Node {
+  if (!run.hidden && !run.classes) return document.createTextNode(run.text);
+  const span = document.createElement("span");
+  span.textContent = run.text;
+  span.className = run.hidden ? "hidden-char" : (run.classes ?? "");
+  return span;
+}

@@ -1,0 +1,105 @@
+/** Everything the page shows is in its address: this is the one place that reads and writes it. */
+
+export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "spans"] as const;
+export type Screen = (typeof SCREENS)[number];
+
+export const VIEWS = ["text", "raw", "tokens"] as const;
+export type View = (typeof VIEWS)[number];
+
+export interface State {
+  screen: Screen;
+  q: string;
+  order: string;
+  /** The rollout in sight. */
+  id: string;
+  /** The message in sight. */
+  m: number | null;
+  view: View;
+  stream: string;
+  /** Last message of the branch in sight. */
+  leaf: number | null;
+  compare: string[];
+  task: string;
+  dataset: string | null;
+  kind: string;
+  tasksOrder: string;
+  find: string;
+  cols: string[];
+  metric: string;
+}
+
+export const COLUMNS = ["reward", "advantage", "step", "index", "task", "fate", "stop_reason", "response_tokens", "turns", "preview"];
+
+export const EMPTY: State = {
+  screen: "read",
+  q: "",
+  order: "",
+  id: "",
+  m: null,
+  view: "text",
+  stream: "",
+  leaf: null,
+  compare: [],
+  task: "",
+  dataset: null,
+  kind: "",
+  tasksOrder: "-flips",
+  find: "",
+  cols: COLUMNS,
+  metric: "",
+};
+
+const whole = (text: string | null): number | null => (text !== null && /^\d+$/.test(text) ? Number(text) : null);
+const among = <T extends string>(known: readonly T[], text: string | null, other: T): T =>
+  known.find((k) => k === text) ?? other;
+const list = (text: string | null): string[] => (text ? text.split(",").filter(Boolean) : []);
+
+/** What an address says. Unknown words are left out, never an error: links live long. */
+export function read(search: string): State {
+  const p = new URLSearchParams(search);
+  const cols = list(p.get("cols"));
+  return {
+    screen: among(SCREENS, p.get("s"), "read"),
+    q: p.get("q") ?? "",
+    order: p.get("order") ?? "",
+    id: p.get("id") ?? "",
+    m: whole(p.get("m")),
+    view: among(VIEWS, p.get("view"), "text"),
+    stream: p.get("stream") ?? "",
+    leaf: whole(p.get("leaf")),
+    compare: list(p.get("ids")),
+    task: p.get("task") ?? "",
+    dataset: p.get("dataset"),
+    kind: p.get("kind") ?? "",
+    tasksOrder: p.get("by") ?? EMPTY.tasksOrder,
+    find: p.get("find") ?? "",
+    cols: cols.length ? cols : COLUMNS,
+    metric: p.get("metric") ?? "",
+  };
+}
+
+/** The address that says it; what is as always is left out. */
+export function write(state: State): string {
+  const p = new URLSearchParams();
+  const put = (name: string, value: string | number | null, usual: string | number | null): void => {
+    if (value !== usual && value !== null) p.set(name, String(value));
+  };
+  put("s", state.screen, "read");
+  put("q", state.q, "");
+  put("order", state.order, "");
+  put("id", state.id, "");
+  put("m", state.m, null);
+  put("view", state.view, "text");
+  put("stream", state.stream, "");
+  put("leaf", state.leaf, null);
+  put("ids", state.compare.join(","), "");
+  put("task", state.task, "");
+  put("dataset", state.dataset, null);
+  put("kind", state.kind, "");
+  put("by", state.tasksOrder, EMPTY.tasksOrder);
+  put("find", state.find, "");
+  put("cols", state.cols.join(","), COLUMNS.join(","));
+  put("metric", state.metric, "");
+  const text = p.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  return text ? `?${text}` : "";
+}
