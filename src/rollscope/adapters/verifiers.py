@@ -239,6 +239,7 @@ def _call(call: Mapping[str, Any]) -> Span:
         start=time.get("start") or None,
         end=time.get("end") or None,
         message=call.get("node"),
+        meta=_known({"error": call.get("error")}),
     )
 
 
