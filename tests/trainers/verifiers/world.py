@@ -12,6 +12,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 from aiohttp import web
+from pydantic import Field
 from talk import TalkConfig
 from verifiers.v1.configs.client import EvalClientConfig
 from verifiers.v1.runtimes import SubprocessConfig
@@ -19,7 +20,7 @@ from verifiers.v1.runtimes import SubprocessConfig
 
 class Data(vf.TaskData):
     answer: str
-    script: list[Any] = []
+    script: list[Any] = Field(default_factory=list)
 
 
 class Echo(vf.Task[Data]):
