@@ -22,8 +22,8 @@ LAYERS = (
     "checks",
     "server",
     "viewer",
-    "cli",
     "demo",
+    "cli",
 )
 """Each package imports only from those before it (DESIGN, section 1)."""
 

@@ -1,7 +1,7 @@
 """One query language, compiled to the engine, and the Python read API. See README.md."""
 
 from .compile import Query, compile_query
-from .errors import QueryError
+from .errors import NotFound, QueryError
 from .guarded import SqlRefused
 from .rows import Row
 from .selection import Counts, Page, Selection
@@ -10,6 +10,7 @@ from .tables import Result
 
 __all__ = [
     "Counts",
+    "NotFound",
     "Page",
     "Query",
     "QueryError",

@@ -26,3 +26,10 @@ class QueryError(ValueError):
         line = self.query[line_start:].partition("\n")[0]
         marks = " " * (self.start - line_start) + "^" * max(1, min(self.end, 10**6) - self.start)
         return f"{self.what} (character {self.start + 1}){hint}\n  {line}\n  {marks}"
+
+
+class NotFound(KeyError):
+    """No rollout has this id, or more than one begins so."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+from . import parquet
 from .compile import Query
 from .engine import Engine, select
 from .order import Order
@@ -133,6 +135,10 @@ class Selection:
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`."""
         return self._engine.result(self._sql()).to_pandas()
+
+    def write_parquet(self, folder: Path) -> int:
+        """Write what the query finds, whatever the limit, as five Parquet files. How many?"""
+        return parquet.write(self._engine, self.query, folder)
 
     def _columns(self) -> Sql:
         return Sql(", ".join(f'r."{name}"' for name in self.columns))

@@ -21,10 +21,11 @@ from . import groups, guarded, overview
 from . import tasks as task_list
 from .compile import Query, compile_query
 from .engine import Engine, Reader
+from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
 from .groups import Neighbours
 from .order import DEFAULT_ORDER, parse_order
-from .overview import Failure, RibbonStep, Stage
+from .overview import Failure, RibbonStep, RunSummary, Stage
 from .rows import COLUMNS, Row
 from .selection import Selection
 from .sql import Sql
@@ -48,10 +49,15 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({getattr(self.reader, 'root', '')!s})"
 
-    def runs(self) -> Any:
-        """The runs, with their projects, counts and times."""
+    def close(self) -> None:
+        """Give back memory and temporary files."""
+        self.reader.close()
+
+    def runs(self) -> list[RunSummary]:
+        """The runs, with their projects, counts and times; the newest last."""
         self.reader.refresh()
-        return self.reader.runs()
+        known = [(run.project, run.run, str(run.directory)) for run in self.reader.runs()]
+        return overview.runs(self.engine, known)
 
     def rollouts(
         self,
@@ -88,10 +94,10 @@ class Store:
         like = 'SELECT DISTINCT r."id" FROM rollouts r WHERE starts_with(r."id", ?) LIMIT 4'
         found = sorted(row[0] for row in self.engine.rows(Sql(like, (id,)))) if id else []
         if not found:
-            raise KeyError(f"no rollout {id!r}")
+            raise NotFound(f"no rollout {id!r}")
         if len(found) > 1:
             shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-            raise KeyError(f"{id!r} is the beginning of several ids: {shown}")
+            raise NotFound(f"{id!r} is the beginning of several ids: {shown}")
         return str(found[0])
 
     def get(self, id: str) -> Rollout:
@@ -101,7 +107,7 @@ class Store:
         if rollout is None:
             rollout = self.reader.get(self.find(id))
         if rollout is None:
-            raise KeyError(f"no rollout {id!r}")
+            raise NotFound(f"no rollout {id!r}")
         return rollout
 
     def files(self, table: str) -> list[str]:

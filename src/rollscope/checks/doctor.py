@@ -1,0 +1,147 @@
+"""Is everything recorded, readable and right?
+
+`examine(reader)` looks at who wrote, what was lost, what cannot be read and what does not fit
+together, and says each in plain words with what to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from ..query.engine import Reader
+from ..store import writers
+from ..store.writers import WriterInfo
+
+Level = Literal["ok", "note", "warning", "error"]
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that the doctor found."""
+
+    level: Level
+    """`error`: data was lost or cannot be read. `warning`: look into it. `note`: good to know."""
+    text: str
+    run: str | None = None
+    """`project/run`; None: the store."""
+    advice: str | None = None
+
+
+def examine(reader: Reader) -> Iterator[Finding]:
+    """Everything worth saying about a store, the writers of each run first."""
+    reader.refresh()
+    now = time.time()
+    for info in reader.writers():
+        yield from _writer(info, now)
+    for problem in reader.problems():
+        yield Finding("error", f"{problem.path}: {problem.text}")
+    yield from _orphans(reader)
+    yield from _doubles(reader)
+    yield from _shared_steps(reader)
+    yield from _misfits(reader)
+
+
+def _writer(info: WriterInfo, now: float) -> Iterator[Finding]:
+    run, name, counters = f"{info.project}/{info.run}", info.writer, info.counters
+    state = _state(info)
+    recorded = f"{counters.recorded:,} rollouts, {counters.bytes / 1e6:.1f} MB"
+    through = "; ".join(
+        f"{a.name} {a.version or ''}".strip() + (f" ({', '.join(a.seams)})" if a.seams else "")
+        for a in info.adapters
+    )
+    yield Finding("ok", f"{name}: {state}; {recorded}{'; ' + through if through else ''}", run)
+    for reason, count in counters.dropped.items():
+        yield Finding(
+            "error", f"{name}: {count:,} rollouts lost: {reason}", run, _ADVICE.get(reason)
+        )
+    for reason, count in counters.dropped_other.items():
+        yield Finding("error", f"{name}: {count:,} facts, metrics or pieces lost: {reason}", run)
+    if counters.sampled_out:
+        yield Finding("note", f"{name}: {counters.sampled_out:,} left out by sampling", run)
+    for problem in info.problems:
+        times = f" ({problem.count:,} times)" if problem.count > 1 else ""
+        yield Finding("warning", f"{name}: {problem.text}{times}", run)
+    for sink, counts in info.sinks.items():
+        level: Level = "warning" if counts.get("failed") else "note"
+        told = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+        yield Finding(level, f"sink {sink}: {told}", run)
+
+
+_ADVICE = {
+    "queue full": "record fewer (Sample) or raise ROLLSCOPE_QUEUE",
+    "disk full": "free space, or lower ROLLSCOPE_MIN_FREE if you must",
+}
+
+
+def _state(info: WriterInfo) -> str:
+    if info.finished is not None:
+        return "finished"
+    if info.place == writers.place():
+        alive = writers.process_start(info.pid) == info.process_start
+        return "writing" if alive else "ended without finishing"
+    return f"on {info.host}, not known whether it still writes"
+
+
+def _orphans(reader: Reader) -> Iterator[Finding]:
+    """Facts whose rollout never showed up."""
+    found = reader.connection.execute(
+        "SELECT count(*), count(DISTINCT f.rollout), min(f.rollout) FROM facts f "
+        "WHERE NOT EXISTS (SELECT 1 FROM rollouts r WHERE r.id = f.rollout)"
+    ).fetchone()
+    if found and found[0]:
+        yield Finding(
+            "warning",
+            f"{found[0]:,} facts about {found[1]:,} rollouts that were never logged, "
+            f"e.g. {found[2]}; they are kept",
+            advice="the process that logs and the one that annotates must share launch and key",
+        )
+
+
+def _doubles(reader: Reader) -> Iterator[Finding]:
+    """Rollouts that were logged more than once under one id."""
+    found = reader.connection.execute(
+        "SELECT count(*), min(id) FROM (SELECT id FROM rollouts GROUP BY id HAVING count(*) > 1)"
+    ).fetchone()
+    if found and found[0]:
+        yield Finding(
+            "warning",
+            f"{found[0]:,} ids were logged more than once, e.g. {found[1]}",
+            advice="a key must name one rollout of its launch: add step, split or attempt to it",
+        )
+
+
+def _shared_steps(reader: Reader) -> Iterator[Finding]:
+    """Steps that two launches made: a restart repeated them, or two jobs share a run's name."""
+    rows = reader.connection.execute(
+        "SELECT project, run, min(step), max(step), count(*), max(n) FROM ("
+        "  SELECT project, run, split, step, count(DISTINCT launch) AS n FROM rollouts "
+        "  WHERE step IS NOT NULL GROUP BY ALL HAVING n > 1) GROUP BY ALL ORDER BY 1, 2"
+    ).fetchall()
+    for project, run, first, last, steps, launches in rows:
+        where = f"step {first}" if first == last else f"{steps} steps between {first} and {last}"
+        yield Finding(
+            "note",
+            f"{where} were made by up to {launches} launches; repeated rollouts are shown once, "
+            "from the later launch",
+            f"{project}/{run}",
+            "`launch:` in a query shows the older ones, too",
+        )
+
+
+def _misfits(reader: Reader) -> Iterator[Finding]:
+    """Streams whose length is not that of their message's tokens: they would be shifted."""
+    names = ("logprob", "train_logprob", "ref_logprob", "advantage", "entropy", "mask", "version")
+    wrong = " OR ".join(f"len({n}) <> len(token_ids)" for n in (*names, "token_ends"))
+    found = reader.connection.execute(
+        f"SELECT count(*), min(rollout) FROM messages WHERE token_ids IS NOT NULL AND ({wrong})"
+    ).fetchone()
+    if found and found[0]:
+        yield Finding(
+            "warning",
+            f"{found[0]:,} messages have a stream of another length than their tokens, "
+            f"e.g. in {found[1]}",
+            advice="the adapter or loop that logs them pairs arrays that do not belong together",
+        )

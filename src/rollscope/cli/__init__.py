@@ -1,0 +1,88 @@
+"""The command `rollscope`.
+
+    rollscope ls                      the runs; with a query, the rollouts it finds
+    rollscope show ID                 read one rollout
+    rollscope grep 'reward:<0.2 "sys.exit"'
+
+Every command takes `--dir` (default: $ROLLSCOPE_DIR, else ~/.rollscope) and `--json`.
+Exit codes: 0 done, 1 nothing found or a check failed, 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "ls": ("finding", "list runs; with a query, rollouts"),
+    "grep": ("finding", "list rollouts that a query finds, with the words it found"),
+    "tail": ("finding", "follow new rollouts"),
+    "group": ("finding", "the siblings of a rollout, side by side"),
+    "task": ("finding", "one task through training"),
+    "show": ("reading", "read one rollout"),
+    "diff": ("reading", "where two rollouts part"),
+    "import": ("moving", "bring in rollouts that others wrote"),
+    "export": ("moving", "write rollouts for others to read"),
+    "rm": ("keeping", "remove a run"),
+    "doctor": ("keeping", "is everything recorded, readable and right?"),
+}
+"""Each command: the module it lives in, and what it does."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="rollscope",
+        description="Find, read, compare and explain every rollout of RL training.",
+        epilog='Queries: reward:<0.2 step:100..200 split:eval fate:dropped "exact words". '
+        "See docs/query.md.",
+    )
+    top.add_argument("--version", action="store_true", help="print the version")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, (module, help) in COMMANDS.items():
+        command = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        command.add_argument("--dir", help="the store (default: $ROLLSCOPE_DIR, else ~/.rollscope)")
+        command.add_argument("--json", action="store_true", help="print JSON lines")
+        command.set_defaults(module=module)
+        importlib.import_module(f"{__name__}.{module}").arguments(name, command)
+    return top
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """argparse, but words of a query may stand behind options, and may begin with `-`."""
+    args, rest = parser().parse_known_args(argv)
+    if rest and (not hasattr(args, "query") or any(word.startswith("--") for word in rest)):
+        parser().error(f"not understood: {' '.join(rest)} (rollscope {args.command} --help)")
+    if rest:
+        args.query += rest
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the process's exit code."""
+    from .output import Failed, say
+
+    args = _parse(argv)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"rollscope {version('rollscope')}")
+        return 0
+    if args.command is None:
+        parser().print_help()
+        return 2
+    module = importlib.import_module(f"{__name__}.{args.module}")
+    try:
+        code = getattr(module, args.command.replace("import", "import_"))(args)
+        return int(code or 0)
+    except Failed as error:
+        say(f"rollscope {args.command}: {error}")
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `rollscope grep ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,69 @@
+"""`rm`, `doctor`: keep the store in order."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.text import Text
+
+from . import render
+from .opening import opened, root
+from .output import Failed, console, json_line, say
+
+STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+def arguments(name: str, command: argparse.ArgumentParser) -> None:
+    if name == "rm":
+        command.add_argument("run", metavar="PROJECT/RUN", help="the run to remove")
+        command.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def rm(args: argparse.Namespace) -> int:
+    from ..store.runs import remove_run
+
+    with opened(args) as store:
+        found = [r for r in store.runs() if f"{r.project}/{r.run}" == args.run]
+    if not found:
+        raise Failed(f"no run {args.run!r}; rollscope ls lists them")
+    run = found[0]
+    if not args.yes:
+        if not sys.stdin.isatty():
+            raise Failed(f"this removes {run.rollouts:,} rollouts; say --yes", 2)
+        say(f"Remove {args.run} with its {run.rollouts:,} rollouts? Type yes: ")
+        if sys.stdin.readline().strip() != "yes":
+            return 1
+    remove_run(root(args), run.project, run.run)
+    if args.json:
+        json_line({"removed": args.run, "rollouts": run.rollouts})
+    else:
+        say(f"removed {args.run}, {run.rollouts:,} rollouts")
+    return 0
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Exit code 1 when data was lost or cannot be read."""
+    from ..checks.doctor import examine
+
+    with opened(args) as store:
+        found = list(examine(store.reader))
+        count = store.rollouts().count()
+    if args.json:
+        for finding in found:
+            json_line(finding)
+        return int(any(f.level == "error" for f in found))
+    out, last = console(), ""
+    for finding in sorted(found, key=lambda f: f.run or ""):
+        if (finding.run or "the store") != last:
+            last = finding.run or "the store"
+            out.print(Text(render.safe(last), style="bold"))
+        text = Text(f"  {finding.level:8}", style=STYLES[finding.level])
+        text.append(render.safe(finding.text), style="default")
+        out.print(text)
+        if finding.advice:
+            out.print(Text(f"            {finding.advice}", style="dim"))
+    errors = sum(f.level == "error" for f in found)
+    warnings = sum(f.level == "warning" for f in found)
+    say(f"{count:,} rollouts readable; {errors} errors, {warnings} warnings")
+    return int(errors > 0)

@@ -1,0 +1,143 @@
+"""`import` and `export`: rollouts from and for others."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from .opening import add_query, opened, root, text
+from .output import Failed, json_line, progress, say
+
+if TYPE_CHECKING:
+    from ..capture import Run
+    from ..model import Rollout
+    from ..query import Store
+
+SHOWN_PROBLEMS = 20
+EXPORTS = ("jsonl", "parquet")
+
+
+def arguments(name: str, command: argparse.ArgumentParser) -> None:
+    if name == "import":
+        command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="file or folder")
+        command.add_argument("--project", default="imported", help="project (default: imported)")
+        command.add_argument("--run", help="run (default: name of the file or folder)")
+        command.add_argument("--strict", action="store_true", help="stop at the first bad line")
+    else:
+        command.add_argument("format", choices=EXPORTS)
+        add_query(command)
+        command.add_argument("--out", help="file, or folder for parquet (default: standard output)")
+        command.add_argument("--order", default="step,group,index")
+
+
+def import_(args: argparse.Namespace) -> int:
+    from .. import capture, formats
+
+    name, path = _named(args.what)
+    if not path.exists():
+        raise Failed(f"no such file or folder: {path}", 2)
+    try:
+        found = formats.read(path, name)
+    except formats.UnknownFormat as error:
+        raise Failed(str(error), 2) from None
+    done = bad = 0
+    folder = root(args)
+    for variable in [name for name in os.environ if name.startswith("ROLLSCOPE")]:
+        del os.environ[variable]  # they are for trainers: an import does what was typed
+    os.environ |= {"ROLLSCOPE_QUIET": "1", "ROLLSCOPE_LAUNCH": _launch(path)}
+    run = capture.init(project=args.project, run=args.run or path.stem, dir=folder)
+    known = _known(run)
+    with run, progress(f"importing {path.name}", None) as update:
+        for item in found:
+            if isinstance(item, formats.Problem):
+                bad += 1
+                if args.strict:
+                    raise Failed(f"{item} ({done:,} imported before it)")
+                if bad <= SHOWN_PROBLEMS:
+                    say(str(item))
+                continue
+            item.key = item.key or item.id or f"{done + bad}"
+            item.id = run.id_of(item.key)
+            done += 1
+            if item.id in known:  # an import that was interrupted goes on
+                continue
+            run.log(item)
+            if done % 64 == 0:
+                run.flush()
+                update(done)
+    if bad > SHOWN_PROBLEMS:
+        say(f"... and {bad - SHOWN_PROBLEMS:,} more problems")
+    summary = {"project": run.project, "run": run.name, "imported": done, "problems": bad}
+    if args.json:
+        json_line(summary)
+    else:
+        say(f"imported {done:,} rollouts into {run.project}/{run.name}; {bad:,} problems")
+    return 1 if bad and not done else 0
+
+
+def export(args: argparse.Namespace) -> int:
+    with opened(args) as store:
+        if args.format == "parquet":
+            if not args.out:
+                raise Failed("parquet needs --out FOLDER", 2)
+            count = store.rollouts(text(args), order=args.order).write_parquet(Path(args.out))
+        else:
+            from ..formats import jsonl
+
+            with _output(args.out) as file:
+                count = jsonl.write(_rollouts(store, args), file)
+    say(f"exported {count:,} rollouts" + (f" to {args.out}" if args.out else ""))
+    return 0 if count else 1
+
+
+def _rollouts(store: Store, args: argparse.Namespace) -> Iterator[Rollout]:
+    ids = store.rollouts(text(args), order=args.order).ids()
+    with progress("exporting", len(ids)) as update:
+        for number, id in enumerate(ids, 1):
+            yield store.get(id)
+            update(number)
+
+
+def _known(run: Run) -> set[str]:
+    """Ids that the run has already."""
+    from ..query import Store
+
+    store = Store(run.directory.parent.parent)
+    found = store.sql(
+        "SELECT id FROM rollouts WHERE project = ? AND run = ?", (run.project, run.name)
+    ).fetchall()
+    store.close()
+    return {row[0] for row in found}
+
+
+def _launch(path: Path) -> str:
+    """A file that did not change is the same launch, so an import can be repeated or go on."""
+    about = path.stat()
+    text = f"{path.absolute()} {about.st_size} {about.st_mtime_ns}"
+    return "import-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _named(what: list[str]) -> tuple[str | None, Path]:
+    if len(what) == 1:
+        return None, Path(what[0])
+    if len(what) == 2:
+        return what[0], Path(what[1])
+    raise Failed("expected: rollscope import [FORMAT] PATH", 2)
+
+
+@contextmanager
+def _output(name: str | None) -> Iterator[IO[bytes]]:
+    if name is None or name == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(name)
+    if not path.parent.is_dir():
+        raise Failed(f"no such folder: {path.parent}", 2)
+    with path.open("wb") as file:
+        yield file

@@ -1,0 +1,71 @@
+"""Open the store that a command is about, and say clearly what is wrong with a query or an id."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .output import Failed
+
+if TYPE_CHECKING:
+    from ..query import Store
+
+QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (docs/query.md)'
+
+HOW_TO_RECORD = """\
+Nothing is recorded yet in {root}. To record, type one of these:
+
+  your loop       run = rollscope.init(project="p", run="r"); run.log(rollouts, step=1)
+  verl            ROLLSCOPE=on, or actor_rollout_ref.rollout.trace.backend=rollscope
+  SkyRL           trainer.override_entrypoint=rollscope.adapters.skyrl
+  AReaL           workflow="rollscope.adapters.areal.TracedWorkflow"
+  open-instruct   python -m rollscope.adapters.open_instruct grpo_fast.py ...
+  tinker          rollscope.adapters.tinker.traced(dataset_builder)
+  TRL             rollscope.adapters.trl.attach(trainer)
+  slime           --custom-rollout-log-function-path rollscope.adapters.slime.log
+  files           rollscope import PATH
+  just looking    rollscope demo
+"""
+
+
+def add_query(command: argparse.ArgumentParser) -> None:
+    command.add_argument("query", nargs="*", help=QUERY_HELP)
+
+
+def root(args: argparse.Namespace) -> Path:
+    from ..store import paths
+
+    return Path(args.dir).expanduser() if args.dir else paths.root()
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[Store]:
+    """The store, with errors of a query told as errors of the person's."""
+    from ..query import NotFound, QueryError, Store
+
+    folder = root(args)
+    if args.dir and not folder.is_dir():
+        raise Failed(f"no store at {folder}: there is no such folder", 2)
+    store = Store(folder)
+    try:
+        yield store
+    except QueryError as error:
+        raise Failed(str(error), 2) from None
+    except NotFound as error:
+        raise Failed(str(error)) from None
+    finally:
+        store.close()
+
+
+def text(args: argparse.Namespace) -> str:
+    """The query as one text: the shell has split it at spaces."""
+    return " ".join(args.query)
+
+
+def home_relative(path: Path) -> str:
+    """`~/...` where that is shorter to read."""
+    home = Path.home()
+    return str(Path("~") / path.relative_to(home)) if path.is_relative_to(home) else str(path)

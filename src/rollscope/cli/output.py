@@ -1,0 +1,108 @@
+"""How commands speak: tables on a terminal, JSON lines for programs, errors for people."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from . import render
+
+
+class Failed(Exception):
+    """A command cannot do what was asked. The text tells why and what to type."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Column:
+    """One column of a table: its heading, the attribute it shows, and how."""
+
+    def __init__(self, name: str, title: str | None = None, *, width: int | None = None) -> None:
+        self.name = name
+        self.title = title if title is not None else name
+        self.width = width
+
+    def cell(self, row: Any) -> str:
+        value = row.get(self.name) if isinstance(row, dict) else getattr(row, self.name, None)
+        if value is None:
+            return render.MISSING
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, (int, float)):
+            return render.number(value)
+        if isinstance(value, list):
+            value = " ".join(map(str, value))
+        return render.one_line(str(value), self.width or 200)
+
+
+def console() -> Console:
+    # Output that goes into a pipe or file is not cut at 80 columns.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
+
+
+def table(rows: Iterable[Any], columns: Sequence[Column]) -> int:
+    """Print a table. Columns without a width of their own share what is left."""
+    grid = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(
+            column.title,
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=column.width,
+            ratio=1 if column.width is None else None,
+        )
+    count = 0
+    for row in rows:
+        grid.add_row(*(column.cell(row) for column in columns))
+        count += 1
+    if count:
+        grid.expand = any(column.width is None for column in columns)
+        console().print(grid)
+    return count
+
+
+def json_line(value: Any) -> None:
+    """One line of JSON on standard output."""
+    sys.stdout.buffer.write(msgspec.json.encode(value, enc_hook=_plain) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def say(text: str = "") -> None:
+    """Words for the person at the terminal, beside the data: standard error."""
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def progress(what: str, total: float | None) -> Iterator[Any]:
+    """A progress bar on standard error; `update(done)` moves it. Silent when nobody looks."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    if hasattr(value, "arrays"):
+        return dict(value.arrays())
+    return str(value)
