@@ -50,6 +50,7 @@ class LiveRollout:
         self._run = run
         self._head = head
         self._is_on = run is not None
+        self._was_on = self._is_on
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._messages = 0
@@ -62,7 +63,7 @@ class LiveRollout:
     @property
     def id(self) -> str | None:
         """Its id, to annotate it later; None if it is not recorded."""
-        return self._head.id if self._is_on else None
+        return self._head.id if self._was_on else None
 
     @property
     def is_recorded(self) -> bool:
@@ -192,8 +193,8 @@ class LiveRollout:
             return
         if head.start is None:
             head.start = time.time()
-        self._is_on = False  # in case that the next line fails
-        self._is_on = run.put_head(self._written(), self._id, "open")
+        self._is_on = self._was_on = False  # in case that the next line fails
+        self._is_on = self._was_on = run.put_head(self._written(), self._id, "open")
 
     def end(self, error: BaseException | None = None) -> None:
         """Write how it ended. `with` does this; `error` is the user's, and goes on."""

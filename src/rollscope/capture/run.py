@@ -20,6 +20,7 @@ from ..store.log import Entry, LogWriter, Place
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
 from .annotation import named_facts
 from .background import Background
+from .host import on_host
 from .live import LiveRollout, as_message
 from .problems import guard, problems, report, swallowed
 from .redact import Redactor, redact_fact, redact_rollout
@@ -97,7 +98,10 @@ class Run:
             except Exception as error:
                 swallowed("run.log", error)
                 ids.append("")
-        for rollout in batch if self._sampler is None else self._sampled(batch, is_batch):
+        kept = batch if self._sampler is None else self._sampled(batch, is_batch)
+        if "torch" in sys.modules:
+            kept = self._on_host(kept)
+        for rollout in kept:
             try:
                 self._record(rollout)
             except Exception as error:
@@ -127,6 +131,13 @@ class Run:
         keep = self._sampler.keep(batch, is_batch=is_batch)
         self._leave_out(keep.count(False))
         return list(itertools.compress(batch, keep))
+
+    def _on_host(self, batch: list[Rollout]) -> list[Rollout]:
+        try:
+            return on_host(batch)
+        except Exception as error:  # an odd tensor: each is then taken over by itself
+            swallowed("run.log: taking tensors over", error)
+            return batch
 
     def _leave_out(self, count: int) -> None:
         self._sampled_out += count

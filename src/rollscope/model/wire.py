@@ -334,8 +334,15 @@ def frozen(values: Any) -> Any:
         return values if type(values) is tuple else values[:]
     values = detached(values)
     if np is not None and hasattr(values, "__array__"):
-        return np.array(values)  # always a copy
-    return tuple(values.tolist()) if hasattr(values, "tolist") else tuple(values)
+        try:
+            return np.array(values)  # always a copy
+        except (TypeError, ValueError, RuntimeError):
+            pass  # bfloat16, or on a device that does not say so
+    if hasattr(values, "tolist"):
+        return tuple(values.tolist())
+    if np is not None and hasattr(values, "__dlpack__"):
+        return np.from_dlpack(values).copy()
+    return tuple(values)
 
 
 def _nbytes(values: Any) -> int:

@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 
 from ..model import Fact, Message, Rollout, Span, Tokens
 from ..model.facts import winners
+from ..model.repeats import expand
 from ..model.tokens import is_int, to_list
 from .records import to_facts, to_message, to_rollout, to_span
 from .tables import LENGTH, columns, rows
@@ -77,13 +78,13 @@ class Bodies:
         return list(messages.values())
 
     def spans(self, id: str, homes: list[Unit]) -> list[Span]:
-        """All spans, of every process, in the order they were recorded."""
+        """All spans, of every process, in the order they were recorded, arguments written out."""
         others = [u for u in self._units.values() if u.info.late_spans and u not in homes]
         found = self._everywhere(
             "spans", columns("spans"), homes + others, "rollout = $id", {"id": id}
         )
         found.sort(key=lambda row: row["n"])
-        return [to_span(row) for row in found]
+        return expand([to_span(row) for row in found])
 
     def facts(self, id: str, homes: list[Unit], *, streams: bool = False) -> list[tuple[Fact, str]]:
         """All late facts, each with its writer; or only those that carry streams."""
