@@ -30,7 +30,7 @@ def on_host(batch: list[Rollout]) -> list[Rollout]:
             tokens = getattr(message, "tokens", None)  # it may be a chat message still
             if tokens is not None:
                 for _, values in tokens.arrays():
-                    if isinstance(values, tensor) and values.device.type != "cpu":
+                    if isinstance(values, tensor) and not values.is_cpu:
                         key = _storage(values)
                         taken[key] = taken.get(key, 0) + values.numel()
     if not taken:
@@ -53,7 +53,7 @@ class _Copies:
 
     def row(self, values: Any) -> Any:
         """A tensor as it lies in the copy of its storage."""
-        if not isinstance(values, self._torch.Tensor) or values.device.type == "cpu":
+        if not isinstance(values, self._torch.Tensor) or values.is_cpu:
             return values
         values = values.detach()
         key = _storage(values)

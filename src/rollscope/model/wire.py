@@ -332,6 +332,11 @@ def frozen(values: Any) -> Any:
         return tuple(values)
     if type(values) is tuple or isinstance(values, (array, bytes)):
         return values if type(values) is tuple else values[:]
+    if np is not None and hasattr(values, "numpy"):  # a tensor: three times faster than below
+        try:
+            return values.numpy().copy()
+        except (TypeError, RuntimeError):
+            pass  # on another device, part of a graph, or bfloat16
     values = detached(values)
     if np is not None and hasattr(values, "__array__"):
         try:
