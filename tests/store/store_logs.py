@@ -53,7 +53,7 @@ class LogFile:
         with self.path.open("ab") as file:
             file.write(frames.pack(lines))
 
-    def log(self, *rollouts: Rollout, is_open: bool = False) -> None:
+    def log(self, *rollouts: Rollout, is_open: bool | None = None) -> None:
         self.append(wire.rollout_line(r, is_open=is_open).encode() for r in rollouts)
 
     def more(self, rollout: Rollout, first: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 from store_logs import LogFile, rollouts
 
 from rollscope.model import Fact, Message, Rollout, Span, Tokens, schema
+from rollscope.store.compact import compact
 from rollscope.store.reader import Reader
 from rollscope.store.seal import seal
 
@@ -82,7 +83,7 @@ def test_a_rollout_that_grows_is_one_row_with_right_counts(tmp_path: Path) -> No
                 f"turn {turn}",
                 True,
             )
-        log.log(Rollout(id="a", step=1, reward=0.5))
+        log.log(Rollout(id="a", step=1, reward=0.5), is_open=False)
         reader.refresh()
         assert row(reader, "a", counts + ", reward") == (4, 3, None, 6, "turn 3", False, 0.5)
         seal(log.directory, log.name)
@@ -190,6 +191,18 @@ def test_a_rollout_that_goes_on_in_the_next_log_is_one(tmp_path: Path) -> None:
             assert row(reader, "a", "step, messages, turns, preview") == (3, 2, 1, "yes")
             whole = reader.get("a")
             assert whole is not None and [m.content for m in whole.messages] == ["q", "yes"]
+        third = LogFile(tmp_path, seq=2)
+        third.log(Rollout(id="a", step=3, reward=1.0), is_open=False)
+        for sealed in (None, third):
+            if sealed is not None:
+                seal(sealed.directory, sealed.name)
+            reader.refresh()
+            assert row(reader, "a", "reward, messages, turns, open") == (1.0, 2, 1, False)
+        compact(first.directory, grace=0)
+        reader.refresh()
+        assert len(reader.files("rollouts")) == 1
+        assert row(reader, "a", "reward, messages, turns, open") == (1.0, 2, 1, False)
+        assert ids(reader) == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["step=5", "lr[1e-5]", "Qwen/x", "..", "a*b", "ü 🧠", "it's", ""])

@@ -6,7 +6,9 @@ arrays are the exception: they are copied as they are and put into text later, b
 
 A line has one of these shapes (absent keys are None):
 
-    {"rollout": {...Rollout...}, "open": true}      a rollout; open: it is still going on
+    {"rollout": {...Rollout...}}                    a whole rollout
+    {"rollout": {...}, "open": true}                one that is still going on
+    {"rollout": {...}, "open": false}               the end of one that an earlier line began
     {"more": {"id": ..., "first": 7, "messages": [...], "spans": [...]}}
     {"facts": [{...Fact...}]}
     {"metrics": {"step": 12, "time": ..., "values": {"loss": 0.3}}}
@@ -68,10 +70,13 @@ class Line:
 
 
 def rollout_line(
-    rollout: Rollout, *, is_open: bool = False, problems: list[str] | None = None
+    rollout: Rollout, *, is_open: bool | None = None, problems: list[str] | None = None
 ) -> Line:
-    """Snapshot a whole rollout. Fast when it is plain; any odd value takes the slow path."""
-    tail = b',"open":true}' if is_open else b"}"
+    """Snapshot a rollout. Fast when it is plain; any odd value takes the slow path.
+
+    `is_open`: None for a whole one, True for the beginning of one, False for its end.
+    """
+    tail = b"}" if is_open is None else b',"open":true}' if is_open else b',"open":false}'
     for message in rollout.messages:
         content = message.content
         if content is not None and type(content) is not str:

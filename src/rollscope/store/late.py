@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection
 from ..model import schema
 from .fold import fold
 from .tables import columns, ddl, one, thin
-from .units import Unit
+from .units import BEST_HEAD, Unit
 from .views import Shapes, literal
 
 _FACTS = [c.name for c in schema.FACTS if c.name != "stream"]
@@ -55,7 +55,7 @@ class Late:
             """
         )
         changed = self._db.execute(
-            "SELECT id, min(n) > 0 FROM changed LEFT JOIN tail.messages ON rollout = id GROUP BY id"
+            "SELECT id, NOT bool_or(begun) FROM changed LEFT JOIN tail.heads USING (id) GROUP BY id"
         ).fetchall()
         self._live -= {id for id, _ in changed}
         self._live |= (begun_elsewhere := {id for id, late in changed if late})
@@ -149,8 +149,7 @@ class Late:
         db, names = self._db, columns("rollouts")
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE whole AS SELECT {names} FROM bases QUALIFY row_number() "
-            "OVER (PARTITION BY id ORDER BY step IS NULL AND time IS NULL, open NULLS LAST, "
-            "time DESC NULLS LAST) = 1"
+            f"OVER (PARTITION BY id ORDER BY {BEST_HEAD}) = 1"
         )
         db.execute(
             "CREATE OR REPLACE TEMP TABLE pieces AS "

@@ -20,7 +20,7 @@ import msgspec
 
 from ..model.schema import VERSION
 from ..model.wire import Line
-from . import frames, paths, writers
+from . import frames, listing, paths, writers
 
 if TYPE_CHECKING:
     import subprocess
@@ -185,7 +185,7 @@ class LogWriter:
             if is_too_large:
                 return False
             raise _cannot_write(error, log.path) from error
-        if removed:
+        if removed and not self._was_sealed(log):
             self._give_up(log, removed=True)
             return False
         counters = self.info.counters
@@ -194,6 +194,8 @@ class LogWriter:
         self.info.last_write = time.time()
         for entry in batch:
             self._count(entry, log)
+        if removed:
+            self._give_up(log, removed=True)
         return True
 
     def _count(self, entry: Entry, log: _Log) -> None:
@@ -260,6 +262,11 @@ class LogWriter:
         if removed:
             self._older.remove(log)
             log.close()
+
+    def _was_sealed(self, log: _Log) -> bool:
+        """Was the log taken away with its last frame sealed? Then it must not come again."""
+        sealed = listing.taken(self.directory, log.path.name.removesuffix(paths.LOG_ENDING))
+        return sealed is not None and sealed >= log.end
 
     def _finish_older(self) -> None:
         for log in [log for log in self._older if not log.open]:

@@ -47,6 +47,9 @@ def seal(directory: Path, log: str) -> bool:
             if disk.commit(temporary, directory / "segments" / log):
                 remove_log(path, sealed)
                 return True
+        except FileNotFoundError:
+            if listing.taken(directory, log) is None:
+                raise
         finally:
             if temporary.is_dir():
                 disk.remove(temporary)
@@ -170,6 +173,8 @@ def build(db: DuckDBPyConnection, target: Path, header: Header) -> UnitInfo:
     rows = units.write_tables(db, target, sources)
     info = UnitInfo(version=schema.VERSION, columns=units.fingerprint(), logs={}, rows=rows)
     describe(db, info, sources)
+    continued = db.execute("SELECT id FROM staged_heads WHERE NOT begun ORDER BY id").fetchall()
+    info.continued = [id for (id,) in continued]
     if header.launch is not None:
         times = info.launches.get(header.launch, Times())
         info.launches[header.launch] = times | Times(header.started, header.started)
@@ -178,15 +183,9 @@ def build(db: DuckDBPyConnection, target: Path, header: Header) -> UnitInfo:
 
 def describe(db: DuckDBPyConnection, info: UnitInfo, sources: dict[str, str]) -> None:
     """Fill in what readers want to know about a unit before they open its files."""
-    rollouts, messages = sources["rollouts"], sources["messages"]
+    rollouts = sources["rollouts"]
     info.late_facts = count(db, sources["facts"], "NOT folded")
     info.late_spans = count(db, sources["spans"], f"rollout NOT IN (SELECT id FROM {rollouts})")
-    info.continued = sorted(
-        id
-        for (id,) in db.execute(
-            f"SELECT rollout FROM {messages} GROUP BY rollout HAVING min(n) > 0"
-        ).fetchall()
-    )
     times = db.execute(
         f"""
         SELECT launch, min(time), max(time) FROM (

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
-from duckdb import DuckDBPyConnection
 
 from ..model import schema
 from ..model.tokens import KNOWN_STREAMS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 PREVIEW = 160
 """Characters of a preview: two lines of a list. 400 made the thin table twice as large."""
@@ -167,7 +169,8 @@ def stage(db: DuckDBPyConnection, spool: Spool, headers: dict[int, Header]) -> C
 
     Returns, for each log, how many lines are no JSON objects.
 
-    `staged_heads` has one row a rollout, its last head; the others have the columns of their
+    `staged_heads` has one row a rollout, its last head, and whether it begins in these lines
+    (`begun`); the others have the columns of their
     table, each with `log` and, where later lines replace earlier ones, `line` in front.
     """
     spool.close()
@@ -215,10 +218,11 @@ def _heads_sql() -> str:
     )
     return (
         "CREATE OR REPLACE TEMP TABLE staged_heads AS "
-        f"SELECT s.log, s.line, {picked} FROM "
-        "(SELECT log, line, rollout AS r, open FROM staged_lines WHERE rollout.id IS NOT NULL "
-        "AND line IN (SELECT max(line) FROM staged_lines GROUP BY log, rollout.id)) s "
-        "JOIN staged_logs l USING (log)"
+        f"SELECT s.log, s.line, k.begun, {picked} FROM "
+        "(SELECT log, line, rollout AS r, open FROM staged_lines WHERE rollout.id IS NOT NULL) s "
+        "JOIN (SELECT log, max(line) AS line, bool_or(open IS NOT false) AS begun "
+        "FROM staged_lines WHERE rollout.id IS NOT NULL GROUP BY log, rollout.id) k "
+        "USING (log, line) JOIN staged_logs l USING (log)"
     )
 
 
@@ -313,7 +317,7 @@ SELECT log, {columns("metrics")} FROM (
 # Messages whose rollout's head is not in these lines: it lies in another log, or is damaged.
 _HEADLESS = """
 INSERT INTO staged_heads BY NAME
-SELECT log, -1 AS line, rollout AS id, project, run, launch, writer, worker
+SELECT log, -1 AS line, false AS begun, rollout AS id, project, run, launch, writer, worker
 FROM (SELECT DISTINCT log, rollout FROM staged_messages) m
 JOIN staged_logs l USING (log) ANTI JOIN staged_heads h ON h.log = m.log AND h.id = m.rollout
 """

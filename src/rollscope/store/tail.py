@@ -135,6 +135,10 @@ class Tail:
                 "DELETE FROM staged_heads WHERE line < 0 AND id IN (SELECT id FROM tail.heads)"
             )
             db.execute(
+                "UPDATE staged_heads s SET begun = true FROM tail.heads h "
+                "WHERE h.log = s.log AND h.id = s.id AND h.begun"
+            )
+            db.execute(
                 "DELETE FROM tail.heads h WHERE (h.log, h.id) IN "
                 "(SELECT (log, id) FROM staged_heads)"
             )

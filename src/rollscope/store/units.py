@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from duckdb import DuckDBPyConnection
 
 from ..model import schema
 from . import disk
 from .tables import columns
+
+if TYPE_CHECKING:  # writers look at units too, and must not load the engine
+    from duckdb import DuckDBPyConnection
 
 INFO = "segment.json"
 KEPT_ASIDE = "damaged"
@@ -27,6 +29,10 @@ ROW_GROUP = "8MB"
 
 SORTED = '"step", "group", "index", "id"'
 """Order of rollouts: siblings lie next to each other, and compress so."""
+
+
+BEST_HEAD = "step IS NULL AND time IS NULL, open NULLS LAST, time DESC NULLS LAST"
+"""Of several rows of one rollout, which one speaks for it: a real one, a closed one, the last."""
 
 
 def fingerprint() -> str:

@@ -1,0 +1,268 @@
+"""Compaction: many small segments become few large parts, facts folded in.
+
+A new `merged/<n+1>/` holds everything that was merged before and what is merged now: parts
+that did not change are linked, not copied. The rename that puts it in its place is the
+commit; only one can win, and the loser starts again from the newest state. Its sources go
+away after a grace time, and only what the newest merged directory covers ever goes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import msgspec
+
+from ..model import schema
+from . import disk, paths, writers
+from .listing import COVERS, Covers, RunFiles, list_run
+from .merge import Merger, Part
+from .seal import Refused, connect, remove_log, seal
+from .units import Unit
+
+PART = 128 << 20
+"""Bytes of a part, about: large enough that a million rollouts are some ten files."""
+
+MANY = 200
+"""Segments beyond which readers begin to feel their number (0.13 ms a file and page)."""
+
+GRACE = 60.0
+"""Seconds that merged sources stay, so that running queries end undisturbed."""
+
+LEFT_OVER = 3600.0
+"""Seconds after which a temporary directory belongs to nobody any more."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a compaction did."""
+
+    sealed: list[str] = msgspec.field(default_factory=list)
+    """Logs of dead writers that were sealed."""
+    merged: int = 0
+    """Segments and small parts that became part of larger ones."""
+    parts: int = 0
+    """Parts of the run now."""
+    refused: list[str] = msgspec.field(default_factory=list)
+    """What was left alone, and why."""
+
+
+def wants_compaction(directory: Path) -> bool:
+    """Has the run so many segments that reading suffers?"""
+    segments = directory / "segments"
+    return segments.is_dir() and sum(1 for _ in segments.iterdir()) > MANY
+
+
+def compact(
+    directory: Path,
+    *,
+    watch: writers.Watch | None = None,
+    grace: float = GRACE,
+    part_bytes: int = PART,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Seal the logs of dead writers, merge what is small, and sweep up what was merged.
+
+    Keep one `watch` over several calls to notice writers on other machines that died.
+    """
+    report, tell = Report(), progress or (lambda text: None)
+    for log in dead_logs(directory, watch or writers.Watch()):
+        tell(f"sealing {log}")
+        try:
+            if seal(directory, log):
+                report.sealed.append(log)
+        except Refused as why:
+            report.refused.append(str(why))
+        except FileNotFoundError:
+            pass  # its own helper was faster
+    while not _merge_once(directory, part_bytes, report, tell):
+        pass
+    sweep(directory, grace)
+    return report
+
+
+def dead_logs(directory: Path, watch: writers.Watch) -> list[str]:
+    """Live logs that nobody will write to any more and that are not sealed."""
+    infos = writers.read_infos(directory)
+    dead = {writer: watch.is_dead(info) for writer, info in infos.items()}
+    found = []
+    for name in sorted(list_run(directory).logs):
+        names = paths.split_log_name(name)
+        if names is None or (directory / "segments" / name).exists():
+            continue  # sealed, and grown since: it stays
+        path = directory / "live" / (name + paths.LOG_ENDING)
+        if dead.get(names[0], _is_old(path)):
+            found.append(name)
+    return found
+
+
+def _is_old(path: Path) -> bool:
+    """A log whose writer's file was lost: is it long since it was written?"""
+    return _age(path) > LEFT_OVER
+
+
+def _merge_once(
+    directory: Path, part_bytes: int, report: Report, tell: Callable[[str], None]
+) -> bool:
+    """Merge once. False: somebody else did so meanwhile, or files moved; try again."""
+    files = list_run(directory)
+    parts = _plan(directory, files, part_bytes, report)
+    if parts is None:
+        report.parts = len(files.covers.parts)
+        return True
+    number = (files.number or 0) + 1
+    temporary = directory / "merged" / f".{number}-{os.urandom(4).hex()}"
+    disk.make_dir(temporary)
+    try:
+        _write(temporary, files.covers, parts, tell)
+        if not disk.commit(temporary, directory / "merged" / str(number)):
+            return False
+    except (FileNotFoundError, duckdb.IOException):
+        if list_run(directory).units.keys() == files.units.keys():
+            raise
+        return False  # a newer merged directory took the place of our sources
+    finally:
+        if temporary.is_dir():
+            disk.remove(temporary)
+    report.merged += sum(len(part.sources) for part in parts if len(part.sources) > 1)
+    report.parts = len(parts)
+    return True
+
+
+def _plan(directory: Path, files: RunFiles, part_bytes: int, report: Report) -> list[Part] | None:
+    """The parts of the next merged directory; None: nothing is worth merging."""
+    old: list[Unit] = []
+    segments: list[Unit] = []
+    for unit in files.units.values():
+        is_segment = unit.directory.parent.name == "segments"
+        why = _trouble(unit)
+        if why is None and is_segment and not _log_is_gone(directory, unit):
+            continue
+        if why is not None:
+            if f"{unit.directory}: {why}" not in report.refused:
+                report.refused.append(f"{unit.directory}: {why}")
+            if not is_segment:
+                return None  # an old part that we do not understand must not be carried on
+            continue
+        (segments if is_segment else old).append(unit)
+    if files.covers.version > schema.VERSION or not segments:
+        return None
+    small = [unit for unit in old if _bytes(unit) < part_bytes // 2]
+    kept = [Part(unit.directory.name, (unit,)) for unit in old if unit not in small]
+    number = (files.number or 0) + 1
+    made = [
+        Part(f"{number}-{k}", tuple(batch))
+        for k, batch in enumerate(_batches(small + sorted(segments, key=_when), part_bytes))
+    ]
+    if len(made) + len(kept) >= len(segments) + len(old) and not any(
+        unit.info.late_facts for unit in segments
+    ):
+        return None  # nothing would become fewer
+    return kept + made
+
+
+def _trouble(unit: Unit) -> str | None:
+    """Why a unit cannot be merged by this program; None: it can."""
+    if unit.info.version > schema.VERSION:
+        return f"written by a newer Rollscope (format {unit.info.version})"
+    if len(unit.tables) < len(schema.TABLES) or not unit.info.logs:
+        return "damaged"
+    return None
+
+
+def _log_is_gone(directory: Path, unit: Unit) -> bool:
+    """Is the live log of a segment removed? Only then can it grow no more."""
+    for log, sealed in unit.info.logs.items():
+        path = directory / "live" / (log + paths.LOG_ENDING)
+        remove_log(path, sealed)
+        if path.exists():
+            return False
+    return True
+
+
+def _when(unit: Unit) -> tuple[int, str]:
+    """Logs with the same number, of different writers, were written about the same time."""
+    writer, number = paths.split_log_name(unit.directory.name) or ("", 0)
+    return number, writer
+
+
+def _bytes(unit: Unit) -> int:
+    return sum(unit.file(table).stat().st_size for table in unit.tables)
+
+
+def _batches(sources: list[Unit], part_bytes: int) -> Iterator[list[Unit]]:
+    batch: list[Unit] = []
+    size = 0
+    for unit in sources:
+        batch.append(unit)
+        size += _bytes(unit)
+        if size >= part_bytes:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _write(target: Path, old: Covers, parts: list[Part], tell: Callable[[str], None]) -> None:
+    """Write a whole merged directory."""
+    db = connect(target)
+    try:
+        merger = Merger(db, parts)
+        for number, part in enumerate(parts, 1):
+            tell(f"part {number} of {len(parts)}")
+            if merger.is_unchanged(part) and part.name in old.parts:
+                merger.link(part, target / part.name)
+            else:
+                merger.build(part, target / part.name)
+    finally:
+        db.close()
+    logs = dict(old.logs)
+    for part in parts:
+        for unit in part.sources:
+            logs |= unit.info.logs
+    covers = Covers(version=schema.VERSION, logs=logs, parts=[part.name for part in parts])
+    data = msgspec.json.format(msgspec.json.encode(covers), indent=1) + b"\n"
+    disk.write(target / COVERS, data)
+    disk.sync(target)
+
+
+def sweep(directory: Path, grace: float = GRACE) -> None:
+    """Remove what the newest merged directory covers, and what crashed programs left behind."""
+    files = list_run(directory)
+    for name, sealed in files.covers.logs.items():
+        remove_log(directory / "live" / (name + paths.LOG_ENDING), sealed)
+    newest = directory / "merged" / str(files.number)
+    if _is_whole(newest, files) and _age(newest / COVERS) >= grace:
+        for path in files.spare.values():
+            disk.remove(path)
+        for path in _numbered(directory / "merged"):
+            if int(path.name) < int(newest.name):
+                disk.remove(path)
+    for part in ("segments", "merged"):
+        for path in (directory / part).glob(".*"):
+            if path.name.startswith(".gone-") or _age(path) > LEFT_OVER:
+                disk.remove(path)
+
+
+def _is_whole(newest: Path, files: RunFiles) -> bool:
+    """Can everything in the newest merged directory be read? Else nothing is removed."""
+    if files.number is None or not (newest / COVERS).is_file():
+        return False
+    parts = [str(newest / part) for part in files.covers.parts]
+    return all(
+        path in files.units and len(files.units[path].tables) == len(schema.TABLES)
+        for path in parts
+    )
+
+
+def _numbered(directory: Path) -> list[Path]:
+    return [p for p in directory.glob("*") if p.name.isdecimal()] if directory.is_dir() else []
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
