@@ -2,12 +2,13 @@
 
 Every module offers the same two things: `convert(...) -> list[Rollout]`, which does no I/O,
 and a hook that is one line for the user. One that can also read files that its trainer
-writes offers `recognise(path) -> bool` and `read(path) -> Iterator[Rollout]`.
+writes offers `recognise(path) -> bool` and `read(path) -> Iterator[Rollout | Problem]`.
 
 Trainer packages are never imported from here unless they are already loaded or were asked
 for by name. Modules with a leading underscore are shared by all adapters:
 
 - `_decode`: token ids to text with the end of each token, exact to the byte;
 - `_messages`: a flat row of ids and a mask to messages;
-- `_arrays`: one device-to-host copy per tensor per batch.
+- `_arrays`: one device-to-host copy per tensor per batch;
+- `_lines`: files of one JSON object a line.
 """

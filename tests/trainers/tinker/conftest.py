@@ -12,13 +12,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from rollscope import capture
-from rollscope.adapters import tinker_train
+from rollscope.adapters.tinker import loop
 
 
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test():
     yield
-    tinker_train.detach()
+    loop.detach()
     run = capture.active()
     if run is not None:
         run.finish()

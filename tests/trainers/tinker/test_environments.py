@@ -28,7 +28,7 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from world import CHAT, PLAIN, TOK, Add, Batches, Builder, Diaries, Policy, Says, renderer
 
 from rollscope.adapters import tinker
-from rollscope.adapters.tinker_hooks import TracedStrategy
+from rollscope.adapters.tinker.hook import TracedStrategy
 from rollscope.model import Message, Rollout
 
 
@@ -460,7 +460,7 @@ def test_what_is_converted_stays_as_it_was() -> None:
 def test_a_broken_adapter_leaves_the_group_as_it_is(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rollscope.adapters import tinker_hooks
+    from rollscope.adapters.tinker import hook
 
     monkeypatch.delenv("ROLLSCOPE_STRICT")
     script = ["look<|im_end|>"]
@@ -469,7 +469,7 @@ def test_a_broken_adapter_leaves_the_group_as_it_is(
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("sabotage")
 
-    monkeypatch.setattr(tinker_hooks, broken, fail)
+    monkeypatch.setattr(hook, broken, fail)
     assert roll(Diaries(), Policy(script), TracedStrategy()) == without
 
 

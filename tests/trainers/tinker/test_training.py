@@ -19,8 +19,10 @@ from tinker_cookbook.rl import rollouts, train
 from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
 from world import TOK, Add, Batches, Builder, renderer
 
-from rollscope.adapters import tinker, tinker_train
+from rollscope.adapters import tinker
+from rollscope.adapters.tinker import loop
 from rollscope.model import Rollout
+from rollscope.model.problem import Problem
 
 
 @pytest.fixture(autouse=True)
@@ -275,7 +277,7 @@ def test_a_broken_adapter_trains_on_the_same_rows(
         raise RuntimeError("sabotage")
 
     for name in ("_begin", "_end", "_learned", "_annotate", "_trained_on", "_watched"):
-        monkeypatch.setattr(tinker_train, name, fail)
+        monkeypatch.setattr(loop, name, fail)
     assert run(tmp_path / "b", monkeypatch, batches).rows() == without
 
 
@@ -293,15 +295,15 @@ def test_a_loop_without_a_seam_is_told_loudly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr(train, "remove_constant_reward_groups")
-    tinker_train.attach()
+    loop.attach()
     assert "no tinker_cookbook.rl.train.remove_constant_reward_groups" in caplog.text
 
 
 def test_the_originals_come_back() -> None:
     before = train.compute_advantages
-    tinker_train.attach()
+    loop.attach()
     assert train.compute_advantages is not before
-    tinker_train.detach()
+    loop.detach()
     assert train.compute_advantages is before
 
 
@@ -363,7 +365,8 @@ def test_summaries_with_traces_are_read(tmp_path: Path) -> None:
     }  # fmt: skip
     path = tmp_path / "train_rollout_summaries.jsonl"
     path.write_text(json.dumps(record) + "\n" + json.dumps(record)[:40])  # the last line is torn
-    (rollout,) = tinker.read(path)
+    rollout, torn = tinker.read(path)
+    assert isinstance(torn, Problem) and torn.line == 2
     assert [(m.role, m.content, m.sampled) for m in rollout.messages] == [
         ("user", "hi", False),
         ("assistant", "look", True),

@@ -16,6 +16,7 @@ from world import TOK, Rewards, rows, trainer
 
 from rollscope import capture
 from rollscope.adapters import trl as adapter
+from rollscope.adapters.trl import hook
 from rollscope.model import Rollout
 
 
@@ -305,7 +306,7 @@ def test_a_broken_adapter_leaves_training_as_it_is(
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("sabotage")
 
-    where: Any = {"convert": adapter, "join": capture}.get(broken, capture.Run)
+    where: Any = {"convert": hook, "join": capture}.get(broken, capture.Run)
     monkeypatch.setattr(where, broken, fail)
     with_it, _ = run_once(tmp_path / "with", attached=True)
     assert_same(without, with_it)

@@ -25,11 +25,15 @@ def restore(rollout: Rollout) -> dict[str, Any]:
     record = {"id": rollout.key, "stop_condition": rollout.stop_reason, **meta}
     record["nodes"] = [_node(i, m) for i, m in enumerate(rollout.messages)]
     record["calls"] = [_call(s) for s in rollout.spans if s.name == "model"]
-    record["timing"] = {"start": rollout.start} | {
+    never = {"start": 0.0, "end": 0.0}  # how verifiers writes a phase that was not reached
+    record["timing"] = {"start": rollout.start, **dict.fromkeys(_PHASES, never)} | {
         s.name: {"start": s.start, "end": s.end, **s.meta}
         for s in rollout.spans
         if s.name in _PHASES
     }
+    if record["timing"]["agent"] is never:
+        zero = {"duration": 0.0}
+        record["timing"]["agent"] = {**never, "model": zero, "harness": zero}
     record["rewards"] = {
         name: {"score": score, "weight": weights.get(name, 1.0)}
         for name, score in rollout.rewards.items()

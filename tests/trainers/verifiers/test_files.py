@@ -33,6 +33,7 @@ from world import BRANCHED, agent_config, serving, task
 
 from rollscope.adapters import verifiers as adapter
 from rollscope.model import Rollout
+from rollscope.model.problem import Problem
 
 
 @cache
@@ -118,9 +119,10 @@ def test_eval_output_is_read(tmp_path: Path) -> None:
     with (tmp_path / "traces.jsonl").open("a") as file:
         file.write('{"id": "torn')
     assert adapter.recognise(tmp_path) and adapter.recognise(tmp_path / "traces.jsonl")
-    rollouts = list(adapter.read(tmp_path))
+    *rollouts, torn = adapter.read(tmp_path)
     assert [r.key for r in rollouts] == ["trace-0", "trace-1", "trace-2"]
-    assert [r.key for r in adapter.read(tmp_path / "traces.jsonl")] == [r.key for r in rollouts]
+    assert isinstance(torn, Problem) and torn.line == 4
+    assert list(adapter.read(tmp_path / "traces.jsonl"))[-1] == torn
     # verifiers itself rounds to four decimals on disk
     written = json.loads((tmp_path / "traces.jsonl").read_text().splitlines()[0])
     assert restore(rollouts[0]) == said(written["traces"][0])

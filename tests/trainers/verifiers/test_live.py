@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from verifiers.v1.envs.best_of_n import BestOfNEnv, BestOfNEnvConfig
 from world import BRANCHED, Server, agent_config, serving, task, user
 
 from rollscope.adapters import verifiers as adapter
+from rollscope.adapters.verifiers import hook
 from rollscope.model import Message, Rollout
 
 
@@ -206,7 +208,9 @@ def test_a_broken_adapter_leaves_the_run_as_it_is(
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("sabotage")
 
-    monkeypatch.setattr(adapter, broken, fail)
+    monkeypatch.setattr(
+        hook if broken == "convert" else sys.modules[adapter.convert.__module__], broken, fail
+    )
     traces, server = run([task(0, BRANCHED)])
     assert traces[0].ok and len(server.notes) == 5
     assert traces[0].rewards["polite"].score == 0.5

@@ -15,13 +15,15 @@ episode that the trainer learned from stands twice, in `all` and, with its advan
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model import Rollout
+from ...model import Rollout
+from ...model.problem import Problem
+from .._lines import first_record, records
+from .convert import convert
 
 _STEP = re.compile(r"step_(\d+)")
 _STREAMS = ("advantages", "trainer_logprobs", "entropies", "is_masked")
@@ -30,27 +32,34 @@ _STREAMS = ("advantages", "trainer_logprobs", "entropies", "is_masked")
 def recognise(path: str | Path) -> bool:
     """Is this a file of episodes or traces, or a run's directory of verifiers or prime-rl?"""
     with contextlib.suppress(Exception):
-        record = next(_lines(_sources(Path(path))), None)
-        return isinstance(record, dict) and (
-            isinstance(record.get("nodes"), list)
-            or (isinstance(record.get("traces"), list) and "task" in record)
+        record = first_record(_sources(Path(path))[0])
+        return isinstance(record.get("nodes"), list) or (
+            isinstance(record.get("traces"), list) and "task" in record
         )
     return False
 
 
-def read(path: str | Path) -> Iterator[Rollout]:
-    """The rollouts in the file or below the directory. A torn last line is left out."""
+def read(path: str | Path) -> Iterator[Rollout | Problem]:
+    """The rollouts in the file or below the directory."""
     path = Path(path)
     rollouts = path / "rollouts" if (path / "rollouts").is_dir() else path
     if path.is_dir() and any(rollouts.glob("step_*/*/*/traces.jsonl")):
         yield from _cohorts(rollouts)
         return
     updates = _updates(_traces_dir(path)) if path.is_dir() else {}
-    for record in _lines(_sources(path)):
-        for trace in record.get("traces") or [record]:
-            for update in updates.get(trace.get("id"), ()):
-                _fold(trace, update)
-        yield from _converted(record)
+    for file in _sources(path):
+        for record in records(file):
+            for trace in _traces(record):
+                for update in updates.get(str(trace.get("id")), ()):
+                    _fold(trace, update)
+            yield from _rollouts(record, file)
+
+
+def _traces(record: dict[str, Any] | Problem) -> list[dict[str, Any]]:
+    if isinstance(record, Problem):
+        return []
+    found = record.get("traces") if "traces" in record else [record]
+    return [trace for trace in found or () if isinstance(trace, dict)]
 
 
 def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float]]]:
@@ -58,7 +67,9 @@ def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float
     path = Path(path)
     for file in (path / "monitors" / "file" / "metrics.jsonl", path / "metrics.jsonl"):
         if file.is_file():
-            for row in _lines([file]):
+            for row in records(file):
+                if isinstance(row, Problem):
+                    continue
                 numbers = {
                     k: float(v)
                     for k, v in row.items()
@@ -66,12 +77,6 @@ def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float
                 }
                 yield row.get("step"), numbers
             return
-
-
-def _converted(record: Mapping[str, Any]) -> list[Rollout]:
-    from .verifiers import convert
-
-    return convert(record)
 
 
 # -- files -----------------------------------------------------------------------------
@@ -108,34 +113,25 @@ def _chunks(stream: Path) -> list[Path]:
     return [by_number[number] for number in sorted(by_number)]
 
 
-def _lines(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def _records(files: Iterable[Path]) -> Iterator[dict[str, Any] | Problem]:
     for file in files:
-        with _open(file) as lines:
-            for line in lines:
-                if not line.strip():
-                    continue
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    continue  # torn: the writer was killed in the middle of it
-                if isinstance(record, dict):
-                    yield record
+        yield from records(file)
 
 
-def _open(file: Path) -> Any:
-    if file.suffix != ".zst":
-        return file.open("rb")
+def _rollouts(record: dict[str, Any] | Problem, file: Path) -> list[Rollout | Problem]:
+    """The rollouts of a record; one that is no episode is a problem."""
+    if isinstance(record, Problem):
+        return [record]
     try:
-        from compression import zstd
-    except ImportError:
-        from backports import zstd
-    return zstd.open(file, "rb")
+        return list(convert(record))
+    except Exception as error:
+        return [Problem(file, None, f"no episode of verifiers: {type(error).__name__}: {error}")]
 
 
 # -- prime-rl, one directory a step ----------------------------------------------------
 
 
-def _cohorts(rollouts: Path) -> Iterator[Rollout]:
+def _cohorts(rollouts: Path) -> Iterator[Rollout | Problem]:
     """Episodes that were shipped, from `effective`; the others from `all`.
 
     An episode that was never shipped was dropped, if a later step was.
@@ -148,27 +144,33 @@ def _cohorts(rollouts: Path) -> Iterator[Rollout]:
         if file.parent.name == "effective":
             last = max(last, step) if kind == "train" else last
             for rollout in _shipped(file, step, kind):
-                shipped.add(rollout.key or "")
+                if isinstance(rollout, Rollout):
+                    shipped.add(rollout.key or "")
                 yield rollout
     for step, kind, file in files:
         if file.parent.name == "effective":
             continue
-        for record in _lines([file]):
-            for rollout in _converted(record):
+        for rollout in _of_file(file, step, kind):
+            if isinstance(rollout, Rollout):
                 if rollout.key in shipped:
                     continue
-                _place(rollout, step, kind)
                 if kind == "train" and rollout.fate in ("scored", "generated") and step < last:
                     rollout.fate, rollout.fate_reason = "dropped", "not shipped to the trainer"
-                yield rollout
+            yield rollout
 
 
-def _shipped(file: Path, step: int, kind: str) -> Iterator[Rollout]:
-    for record in _lines([file]):
-        for rollout in _converted(record):
-            _place(rollout, step, kind)
-            if kind == "train":
-                rollout.fate, rollout.trained_step = "trained", step
+def _shipped(file: Path, step: int, kind: str) -> Iterator[Rollout | Problem]:
+    for rollout in _of_file(file, step, kind):
+        if isinstance(rollout, Rollout) and kind == "train":
+            rollout.fate, rollout.trained_step = "trained", step
+        yield rollout
+
+
+def _of_file(file: Path, step: int, kind: str) -> Iterator[Rollout | Problem]:
+    for record in records(file):
+        for rollout in _rollouts(record, file):
+            if isinstance(rollout, Rollout):
+                _place(rollout, step, kind)
             yield rollout
 
 
@@ -197,8 +199,9 @@ def _updates(traces: Path) -> dict[str, list[dict[str, Any]]]:
     )
     updates: dict[str, list[dict[str, Any]]] = {}
     for producer in producers:
-        for update in _lines(_chunks(traces / "annotations" / producer)):
-            updates.setdefault(str(update.get("trace_id")), []).append(update)
+        for update in _records(_chunks(traces / "annotations" / producer)):
+            if isinstance(update, dict):
+                updates.setdefault(str(update.get("trace_id")), []).append(update)
     return updates
 
 

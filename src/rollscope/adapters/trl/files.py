@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model import Message, Rollout, prompt_task
-from ..model.chat import from_chat
+from ...model import Message, Rollout, prompt_task
+from ...model.chat import from_chat
+from ...model.problem import Problem
 
 
 def recognise(path: str | Path) -> bool:
@@ -26,7 +27,7 @@ def recognise(path: str | Path) -> bool:
     return False
 
 
-def read(path: str | Path) -> Iterator[Rollout]:
+def read(path: str | Path) -> Iterator[Rollout | Problem]:
     """The rollouts in the file, or in all files below the directory, in order of step.
 
     The files do not say which columns are rewards: those that hold fractions are taken as
@@ -34,7 +35,10 @@ def read(path: str | Path) -> Iterator[Rollout]:
     total is not known, because the weights are not in the file.
     """
     for file in _files(Path(path)):
-        yield from _read_file(file)
+        try:
+            yield from _read_file(file)
+        except Exception as error:  # of DuckDB: torn, or not TRL's columns
+            yield Problem(file, None, f"not as TRL writes it: {error}")
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,19 +1,4 @@
-"""tinker-cookbook: every rollout of every environment, with one line.
-
-    config = train.Config(dataset_builder=rollscope.adapters.tinker.traced(my_builder), ...)
-
-`convert` works on what tinker-cookbook keeps: a `Trajectory` holds the tokens that the model
-was shown and those it wrote. The prompt is read from these, so it is what the model saw, even
-if an environment changes its history in place. An observation is made of chunks, one for the
-header of each message: they give the roles, checked against the renderer that made them.
-
-| here | there |
-|---|---|
-| `step` | the dataset's batch |
-| `reward` | sum of the step rewards and the group's reward |
-| a message's `reward`, `state`, `meta.metrics` | a transition's `reward`, `logs`, `metrics` |
-| a branch of the tree | an observation that does not continue the one before |
-"""
+"""The trajectories of a group as rollouts. Pure: tokens, rewards and notes are what it knows."""
 
 from __future__ import annotations
 
@@ -22,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..model import Error, Message, Rollout, Span, prompt_task
-from ..model.chat import from_chat
-from ._arrays import number, same_length
-from ._decode import own
-from ._messages import after_prompt, split
-from .tinker_files import read, recognise
-
-__all__ = ["Notes", "Place", "convert", "read", "recognise", "traced"]
+from ...model import Error, Message, Rollout, Span, prompt_task
+from ...model.chat import from_chat
+from .._arrays import number, same_length
+from .._decode import own
+from .._messages import after_prompt, split
 
 REWARD_METRICS = ("correct", "format", "rubric_score", "win_minus_loss")
 """Metrics of the built-in graders that are parts of the reward. Others are `meta.metrics`."""
@@ -64,7 +46,7 @@ class Place:
 
 @dataclass(eq=False)
 class Notes:
-    """What was noted about one environment while it ran; see `tinker_hooks`."""
+    """What was noted about one environment while it ran; see `hook`."""
 
     env: Any = None
     attempt: int = 0
@@ -124,7 +106,7 @@ def convert_failed(notes: Notes, n: int, place: Place, builder: Any = None) -> R
     """A rollout that never became a trajectory: as far as it came."""
     turns = [*notes.turns]
     if notes.observation is not None and (not turns or turns[-1].ob is not notes.observation):
-        turns.append(_Turn(notes.observation, _Action([])))
+        turns.append(Turn(notes.observation, Action([])))
     rollout = _rollout(_Trajectory(turns), notes.env, notes, builder, place, [])
     rollout.key, rollout.group = f"{place.name}/failed/{n}", place.name
     rollout.error = notes.error
@@ -133,14 +115,14 @@ def convert_failed(notes: Notes, n: int, place: Place, builder: Any = None) -> R
 
 
 @dataclass
-class _Action:
+class Action:
     tokens: list[int]
     maybe_logprobs: list[float] | None = None
     stop_reason: str | None = None
 
 
 @dataclass
-class _Turn:
+class Turn:
     """A transition as far as it is known."""
 
     ob: Any
@@ -426,17 +408,3 @@ def _text(message: Message) -> str:
     if isinstance(content, list):
         return "".join(part.text or "" for part in content)
     return content or ""
-
-
-# -- the hook --------------------------------------------------------------------------
-
-
-def traced(dataset_builder: Any, *, project: str | None = None, run: str | None = None) -> Any:
-    """The dataset builder, made to record every rollout of its datasets.
-
-    Project and run are the trainer's `wandb_project` and `wandb_name` (else the name of its
-    `log_path`) unless given. Under `ROLLSCOPE=off` it is returned as it is.
-    """
-    from . import tinker_hooks
-
-    return tinker_hooks.traced(dataset_builder, project, run)

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import capture
-from .tinker import Place
+from ... import capture
+from .convert import Place
 
 _PACKAGE = "tinker_cookbook"
 _step: ContextVar[int | None] = ContextVar("rollscope_tinker_step", default=None)
@@ -234,7 +234,7 @@ def _group_rollout(original: Any) -> Any:
 
 def _begin(builder: Any, named: Mapping[str, Any], client: Any) -> Any:
     """The builder for this rollout of the group, with all that is known about it."""
-    from .tinker_hooks import TracedBuilder
+    from .hook import TracedBuilder
 
     if not isinstance(builder, TracedBuilder):
         return builder
@@ -254,7 +254,7 @@ def _begin(builder: Any, named: Mapping[str, Any], client: Any) -> Any:
 
 
 def _watched(strategy: Any) -> Any:
-    from .tinker_hooks import TracedStrategy
+    from .hook import TracedStrategy
 
     if strategy is None:
         return TracedStrategy()
@@ -384,7 +384,7 @@ def _evaluation(original: Any) -> Any:
     async def run_single_evaluation(
         evaluator: Any, config: Any, i_batch: int, *args: Any, **kwargs: Any
     ) -> Any:
-        from .tinker_hooks import TracedBuilder
+        from .hook import TracedBuilder
 
         with capture.guard("adapter tinker: an evaluation"):
             builders: Any = getattr(evaluator, "env_group_builders_P", ())

@@ -19,8 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..model import Message, Rollout, prompt_task
-from ..model.chat import from_chat
+from ...model import Message, Rollout, prompt_task
+from ...model.chat import from_chat
+from ...model.problem import Problem
+from .._lines import first_record, records
 
 _ITERATION = re.compile(r"iteration_(\d+)")
 _SUMMARIES = "_rollout_summaries.jsonl"
@@ -36,19 +38,22 @@ def recognise(path: str | Path) -> bool:
         if files[0].name.endswith(_LOGTREE) or files[0].suffix == ".json":
             report = json.loads(files[0].read_bytes())
             return isinstance(report.get("root"), dict) and "started_at" in report
-        first = next(_lines(files[0]), {})
+        first = first_record(files[0])
         return {"group_idx", "traj_idx", "steps", "total_reward"} <= first.keys()
     return False
 
 
-def read(path: str | Path) -> Iterator[Rollout]:
+def read(path: str | Path) -> Iterator[Rollout | Problem]:
     """The rollouts in the file or below the directory, in order of iteration."""
     for file in _files(Path(path)):
-        if file.suffix == ".json":
-            yield from _report(file)
-        else:
-            for record in _lines(file):
-                yield _summary(record)
+        try:
+            if file.suffix == ".json":
+                yield from _report(file)
+            else:
+                for record in records(file):
+                    yield record if isinstance(record, Problem) else _summary(record)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            yield Problem(file, None, f"not as tinker-cookbook writes it: {error!r}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -58,15 +63,6 @@ def _files(path: Path) -> list[Path]:
     told = {str(f).removesuffix(_SUMMARIES) for f in summaries}
     reports = [f for f in path.rglob(f"*{_LOGTREE}") if str(f).removesuffix(_LOGTREE) not in told]
     return sorted([*summaries, *reports])
-
-
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open("rb") as lines:
-        for line in lines:
-            with contextlib.suppress(ValueError):  # torn: the writer was killed
-                record = json.loads(line)
-                if isinstance(record, dict):
-                    yield record
 
 
 # -- summaries -------------------------------------------------------------------------

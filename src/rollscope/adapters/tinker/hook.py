@@ -4,7 +4,7 @@ They only look. What an environment returns, raises or keeps is its own; its met
 watched on the instance, so `isinstance` and every attribute stay as they were. Group builders
 travel to process pools by pickle, and take along what the worker needs to join the run.
 
-Importing this module imports tinker-cookbook; `tinker.traced` does, nothing else.
+Importing this module imports tinker-cookbook; `traced` does, nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import copy
 import os
 import sys
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,10 +26,11 @@ from tinker_cookbook.completers import TokenCompleter
 from tinker_cookbook.rl.rollout_strategy import FailFast, RolloutStrategy
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
-from .. import capture
-from ..model import Error
-from . import tinker_train
-from .tinker import Notes, Place, _Action, _Turn, convert, convert_failed
+from ... import capture
+from ...model import Error
+from .._later import Later
+from . import loop
+from .convert import Action, Notes, Place, Turn, convert, convert_failed
 
 SEAMS = ("RLDatasetBuilder", "EnvGroupBuilder", "RolloutStrategy")
 
@@ -37,24 +39,24 @@ _running: ContextVar[Notes | None] = ContextVar("rollscope_tinker_env", default=
 
 
 def traced(builder: Any, project: str | None, run: str | None) -> Any:
-    """See `tinker.traced`."""
+    """See `rollscope.adapters.tinker.traced`."""
     if os.environ.get("ROLLSCOPE", "").strip().lower() in ("off", "0", "false", "no"):
         return builder
     with capture.guard("adapter tinker: traced"):
-        tinker_train.listen()
+        loop.listen()
         return TracedDatasetBuilder(inner=builder, project=project, run=run)
     return builder
 
 
 def join(project: str | None = None, run: str | None = None) -> capture.Run | None:
     """The run, named after the trainer's own config where nobody gave a name."""
-    names = tinker_train.names()
+    names = loop.names()
     return capture.join(
         project or names.project,
         run or names.run,
         adapter="tinker",
         version=getattr(tinker_cookbook, "__version__", None),
-        seams=(*SEAMS, *tinker_train.attached()),
+        seams=(*SEAMS, *loop.attached()),
         asked=True,
         config=names.config,
     )
@@ -71,7 +73,7 @@ class TracedDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
     async def __call__(self) -> tuple[Any, Any]:
         train, test = await self.inner()
         with capture.guard("adapter tinker: datasets"):
-            tinker_train.attach()
+            loop.attach()
             if join(self.project, self.run) is not None:
                 tested = None if test is None else TracedDataset(test, "eval")
                 return TracedDataset(train, "train"), tested
@@ -186,26 +188,17 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         if run is None:
             return
         by_env = {id(notes.env): notes for notes in self._notes}
-        problems: list[str] = []
-        rollouts = convert(
-            trajectories,
-            rewards,
-            envs=envs,
-            notes=[by_env.get(id(env)) for env in envs],
-            builder=self.inner,
-            place=self.place,
-            problems=problems,
-        )
-        for rollout in rollouts if error is not None else ():
-            rollout.fate, rollout.fate_reason = "failed", "the grader failed"
-            rollout.error = _error(error, "grader")
-        for problem in sorted(set(problems)):
-            capture.report("tinker", problem)
         survived = {id(env) for env in envs}
         failed = [n for n in self._notes if n.start is not None and id(n.env) not in survived]
-        rollouts += [convert_failed(n, i, self.place, self.inner) for i, n in enumerate(failed)]
+        given = {
+            "envs": list(envs),
+            "notes": [by_env.get(id(env)) for env in envs],
+            "builder": self.inner,
+            "place": self.place,
+        }
+        rewards = None if rewards is None else list(rewards)
         self._is_logged = True
-        run.log(rollouts)
+        _later(run)(_convert_and_log, run, list(trajectories), rewards, given, error, failed)
 
     def _log_failed(self, error: BaseException | None) -> None:
         """The group ended before its rewards: record what there is of each rollout."""
@@ -213,14 +206,7 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         run = join() if begun and not self._is_logged else None
         if run is None:
             return
-        rollouts = [convert_failed(n, i, self.place, self.inner) for i, n in enumerate(begun)]
-        for i, (rollout, notes) in enumerate(zip(rollouts, begun, strict=True)):
-            rollout.index = i
-            if error is None:
-                rollout.fate = "generated"
-            elif notes.error is None:
-                rollout.fate_reason = f"its group failed: {type(error).__name__}: {error}"
-        run.log(rollouts)
+        _later(run)(_convert_and_log_failed, run, begun, self.place, self.inner, error)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "inner":
@@ -236,6 +222,49 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         with capture.guard("adapter tinker: joining in a worker"):
             if capture.active() is None:
                 os.environ.update(self._env)
+
+
+_threads: weakref.WeakKeyDictionary[capture.Run, Later] = weakref.WeakKeyDictionary()
+
+
+def _later(run: capture.Run) -> Later:
+    """The thread that turns tokens to text, so that the event loop goes on with sampling."""
+    if run not in _threads:
+        _threads[run] = Later("tinker", run)
+    return _threads[run]
+
+
+def _convert_and_log(
+    run: capture.Run,
+    trajectories: list[Any],
+    rewards: Any,
+    given: dict[str, Any],
+    error: BaseException | None,
+    failed: list[Notes],
+) -> None:
+    problems: list[str] = []
+    rollouts = convert(trajectories, rewards, problems=problems, **given)
+    for rollout in rollouts if error is not None else ():
+        rollout.fate, rollout.fate_reason = "failed", "the grader failed"
+        rollout.error = _error(error, "grader")
+    for problem in sorted(set(problems)):
+        capture.report("tinker", problem)
+    place, builder = given["place"], given["builder"]
+    rollouts += [convert_failed(n, i, place, builder) for i, n in enumerate(failed)]
+    run.log(rollouts)
+
+
+def _convert_and_log_failed(
+    run: capture.Run, begun: list[Notes], place: Place, builder: Any, error: BaseException | None
+) -> None:
+    rollouts = [convert_failed(n, i, place, builder) for i, n in enumerate(begun)]
+    for i, (rollout, notes) in enumerate(zip(rollouts, begun, strict=True)):
+        rollout.index = i
+        if error is None:
+            rollout.fate = "generated"
+        elif notes.error is None:
+            rollout.fate_reason = f"its group failed: {type(error).__name__}: {error}"
+    run.log(rollouts)
 
 
 @dataclass(frozen=True)
@@ -330,7 +359,7 @@ def _step(original: Method, notes: Notes) -> Method:
         start = time.time()
         reason = (kwargs.get("extra") or {}).get("stop_reason")
         taken = next((a for a, _, _ in reversed(notes.samples) if a.tokens is action), None)
-        turn = _Turn(notes.observation, taken or _Action(list(action), None, reason))
+        turn = Turn(notes.observation, taken or Action(list(action), None, reason))
         notes.turns.append(turn)
         try:
             result = await original(action, *args, **kwargs)

@@ -1,0 +1,21 @@
+"""TRL: every generation of `GRPOTrainer` and `RLOOTrainer`, with one line.
+
+    trainer = GRPOTrainer(...)
+    rollscope.adapters.trl.attach(trainer)
+    trainer.train()
+
+TRL itself keeps the completions of the last batch before a logging step. Here two methods of
+this trainer are wrapped: `_calculate_rewards` sees rows, messages, ids and the reward of each
+function; `_generate_and_score_completions` returns the same rows with advantages and log
+probabilities. Both only look: what goes in and what comes out is the trainer's own.
+
+`step` is the step that the rollouts are generated for, counted as TRL's logs and its
+`completions_*.parquet` count it: the first is 1. `policy_version` is how often the weights had
+been updated. Rollouts of an evaluation have the step of the weights that were evaluated.
+"""
+
+from .convert import convert
+from .files import read, recognise
+from .hook import attach
+
+__all__ = ["attach", "convert", "read", "recognise"]

@@ -1,0 +1,219 @@
+"""The hook: two methods and two callbacks of one trainer, watched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ... import capture
+from ...model import Error, Rollout
+from .._arrays import on_host
+from .convert import convert
+
+
+def attach(trainer: Any, *, project: str | None = None, run: str | None = None) -> Any:
+    """Record every rollout of this trainer. Returns the trainer.
+
+    Project and run are `args.project` and `args.run_name` (else the name of `output_dir`)
+    unless given. Does nothing under `ROLLSCOPE=off`.
+    """
+    with capture.guard("adapter trl: attach"):
+        _attach(trainer, project, run)
+    return trainer
+
+
+def _attach(trainer: Any, project: str | None, run: str | None) -> None:
+    if getattr(trainer, "_rollscope", None) is not None:
+        return
+    import trl
+    from transformers import TrainerCallback
+
+    seams = ("_calculate_rewards", "_generate_and_score_completions")
+    missing = [name for name in seams if not callable(getattr(trainer, name, None))]
+    if missing:
+        capture.report(
+            "trl",
+            f"trl {trl.__version__}: {type(trainer).__name__} has no {' and no '.join(missing)}; "
+            "nothing is recorded. GRPOTrainer and RLOOTrainer of trl 1.10 to 1.16 have both.",
+        )
+        return
+    args = trainer.args
+    joined = capture.join(
+        project or getattr(args, "project", None),
+        run or getattr(args, "run_name", None) or Path(str(args.output_dir)).name,
+        adapter="trl",
+        version=trl.__version__,
+        seams=(*seams, "on_log", "on_step_end"),
+        asked=True,
+        config=args.to_dict() if hasattr(args, "to_dict") else None,
+    )
+    if joined is None:
+        return
+    tracer = _Tracer(trainer, joined)
+    trainer._rollscope = tracer
+
+    class Log(TrainerCallback):  # type: ignore[misc]
+        """TRL's numbers, and which rollouts a finished step has learned from."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            with capture.guard("adapter trl: on_log"):
+                tracer.metrics(state, logs or {})
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            with capture.guard("adapter trl: on_step_end"):
+                tracer.step_done(state)
+
+    trainer.add_callback(Log())
+
+
+class _Tracer:
+    """What is known about the batch in hand, between the two methods."""
+
+    def __init__(self, trainer: Any, run: Any) -> None:
+        self.trainer = trainer
+        self.run = run
+        self.dataset: str | None = None  # the one that is evaluated, if it has a name
+        self.start = self.end = 0.0
+        self.seen: dict[str, Any] | None = None
+        self.counts: dict[tuple[str, str | None, int], int] = {}
+        self.waiting: list[tuple[int, list[str]]] = []  # micro step, keys not yet trained
+        self._score = trainer._calculate_rewards
+        self._generate = trainer._generate_and_score_completions
+        self._evaluate = getattr(trainer, "evaluation_loop", None)
+        trainer._calculate_rewards = self.score
+        trainer._generate_and_score_completions = self.generate
+        if self._evaluate is not None:
+            trainer.evaluation_loop = self.evaluate
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Learns the name of the dataset that is evaluated: metrics begin with `eval_math`."""
+        prefix = str(kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval"))
+        self.dataset = prefix.removeprefix("eval").removeprefix("_") or None
+        try:
+            return self._evaluate(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.dataset = None
+
+    def score(self, *args: Any, **kwargs: Any) -> Any:
+        names = ("inputs", "prompts", "completions", "completion_ids_list")
+        self.seen = {**dict(zip(names, args, strict=False)), **kwargs}
+        self.end = time.time()
+        try:
+            rewards = self._score(*args, **kwargs)
+        except Exception as error:
+            with capture.guard("adapter trl: a failed reward"):
+                self.failed(error)
+            raise
+        with capture.guard("adapter trl: rewards"):
+            extra = getattr(self.trainer, "_pending_extra_logs", {})
+            self.seen["extra"] = {name: list(values) for name, values in extra.items()}
+            self.seen["rewards"] = rewards
+        return rewards
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        self.seen, self.start = None, time.time()
+        output = self._generate(*args, **kwargs)
+        with capture.guard("adapter trl: a batch"):
+            self.log(output)
+        return output
+
+    def log(self, output: Mapping[str, Any]) -> None:
+        seen, self.seen = self.seen, None
+        if seen is None:
+            capture.report(
+                "trl",
+                "_generate_and_score_completions did not call _calculate_rewards: no rollouts",
+            )
+            return
+        rollouts = self.convert(seen, output)
+        self.run.log(rollouts)
+        if self.trainer.model.training:
+            keys = [r.key for r in rollouts if r.key and r.fate == "scored"]
+            self.waiting.append((int(getattr(self.trainer, "_step", 0)), keys))
+
+    def failed(self, error: Exception) -> None:
+        seen, self.seen = self.seen or {}, None
+        rollouts = self.convert(seen, None)
+        for rollout in rollouts:
+            rollout.fate, rollout.fate_reason = "failed", "a reward function raised"
+            rollout.error = Error(kind="grader", type=type(error).__name__, text=str(error))
+        self.run.log(rollouts)
+
+    def convert(self, seen: Mapping[str, Any], output: Mapping[str, Any] | None) -> list[Rollout]:
+        trainer = self.trainer
+        training = bool(trainer.model.training)
+        updates = int(trainer.state.global_step)
+        name, step = ("train", updates + 1) if training else ("eval", updates)
+        batch = self.counts.get((name, self.dataset, step), 0)
+        self.counts = {k: v for k, v in self.counts.items() if k[2] >= updates}
+        self.counts[name, self.dataset, step] = batch + 1
+        world, n = int(trainer.accelerator.num_processes), len(seen["inputs"])
+        tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class
+        tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+        size = trainer.num_generations
+        if not training:
+            size = getattr(trainer, "num_generations_eval", size)
+        weights = on_host(getattr(trainer, "reward_weights", None))
+        problems: list[str] = []
+        rollouts = convert(
+            seen["inputs"],
+            seen["prompts"],
+            seen["completions"],
+            seen["completion_ids_list"],
+            output,
+            rewards=seen.get("rewards"),
+            reward_names=list(getattr(trainer, "reward_func_names", ())),
+            reward_weights=weights,
+            extra=seen.get("extra"),
+            num_generations=size,
+            first=int(trainer.accelerator.process_index) * n,
+            total=world * n,
+            step=step,
+            split_name=name,
+            dataset=self.dataset,
+            batch=batch,
+            start=self.start or None,
+            end=self.end or None,
+            policy_version=updates,
+            tokenizer=tokenizer,
+            ends=(tokenizer.eos_token_id, tokenizer.pad_token_id),
+            sampling=_sampling(trainer, output or {}),
+            problems=problems,
+        )
+        for problem in sorted(set(problems)):
+            capture.report("trl", problem)
+        return rollouts
+
+    def step_done(self, state: Any) -> None:
+        """Every row of a batch was learned from when all its slices were used once.
+
+        TRL shuffles the rows before it slices, so with several steps per generation nobody
+        can tell which row was in which of them: then `trained_step` is not known.
+        """
+        args = self.trainer.args
+        micro = int(getattr(self.trainer, "_step", 0))
+        slices = int(getattr(args, "steps_per_generation", 1) or 1)
+        one_step = slices <= int(args.gradient_accumulation_steps)
+        facts: dict[str, Any] = {"fate": "trained"}
+        if one_step:
+            facts["trained_step"] = int(state.global_step)
+        done = [keys for start, keys in self.waiting if micro - start >= slices]
+        self.waiting = [(s, keys) for s, keys in self.waiting if micro - s < slices]
+        for key in (key for keys in done for key in keys):
+            self.run.annotate(key=key, **facts)
+
+    def metrics(self, state: Any, logs: Mapping[str, Any]) -> None:
+        values = {k: v for k, v in logs.items() if isinstance(v, (int, float))}
+        if values and getattr(state, "is_world_process_zero", True):
+            self.run.metrics(int(state.global_step), values)
+
+
+def _sampling(trainer: Any, output: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    found = {name: getattr(trainer, name, None) for name in names}
+    found["max_tokens"] = getattr(trainer, "max_completion_length", None)
+    if "sampling_per_token_logps" in output:
+        found["logprobs"] = "processed"  # TRL starts vLLM with --logprobs-mode processed_logprobs
+    return {name: value for name, value in found.items() if value is not None}
