@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rollscope import capture
+from rollscope.capture.problems import problems
 from rollscope.model import Fact, Message, Rollout, Tokens, fold, wire
 from rollscope.store import frames
 
@@ -88,3 +89,8 @@ def _message(raw: dict[str, Any]) -> Message:
         streams = tokens.pop("streams", {})
         message.tokens = Tokens(tokens.pop("ids"), tokens.pop("ends", None), {**tokens, **streams})
     return message
+
+
+def complaints() -> list[str]:
+    """Everything that was reported in this process, in words."""
+    return [problem.text for problem in problems.list({})]

@@ -20,7 +20,7 @@ import uvicorn
 from areal.api.cli_args import PPOActorConfig
 from areal.trainer.ppo.actor import PPOActor
 from areal_world import ANSWERS, EPISODES, GCONFIG, TOK, Rollouts
-from stored import Stored, flat, written
+from stored import Stored, complaints, flat, written
 
 from rollscope import capture
 from rollscope.adapters import areal
@@ -376,7 +376,7 @@ def test_misaligned_batches_are_unmatched_never_guessed(
     assert {r.advantage for r in found} == {None}
     assert {r.trained_step for r in found} == {None}
     assert len({fact.rollout for fact, _ in found.orphans}) == 3
-    texts = [problem.text for problem in capture.problems.problems.list()]
+    texts = complaints()
     assert any("2 groups went in, 1 came out" in text for text in texts)
 
 
@@ -447,7 +447,7 @@ def test_settings_travel_with_the_workflow(own_store: Path, tmp_path: Path) -> N
 
 def test_a_trainer_without_the_seams_says_so(own_store: Path) -> None:
     areal.attach(SimpleNamespace())
-    texts = [problem.text for problem in capture.problems.problems.list()]
+    texts = complaints()
     assert any("AReaL 1.0.4" in t and "has no actor.compute_advantages" in t for t in texts)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 import world
 from skyrl.train.generators.base import BatchMetadata, TrajectoryID
-from stored import Stored, flat, written
+from stored import Stored, complaints, flat, written
 from world import TOK, WORLD
 
 from rollscope import capture
@@ -325,7 +325,7 @@ def test_a_trained_row_that_nobody_made_is_counted_and_left_alone(own_store: Pat
 
     trainer.convert_to_training_input = foreign
     asyncio.run(trainer.train())
-    texts = [problem.text for problem in capture.problems.problems.list()]
+    texts = complaints()
     assert any("1 of 6 trained rows match no rollout" in text for text in texts)
     found = Stored(own_store)
     assert Counter(r.fate for r in found) == {"trained": 15, "dropped": 3}
@@ -396,5 +396,5 @@ def test_a_trainer_without_the_seams_says_so(own_store: Path) -> None:
     class Other: ...
 
     skyrl.attach(Other())
-    texts = [problem.text for problem in capture.problems.problems.list()]
+    texts = complaints()
     assert any("SkyRL 0.3.0: Other has no generator.generate" in text for text in texts)

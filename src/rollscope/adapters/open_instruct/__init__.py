@@ -1,0 +1,119 @@
+"""open-instruct: every rollout of GRPO training, trained, dropped or evaluated.
+
+    python -m rollscope.adapters.open_instruct open_instruct/grpo_fast.py <your options>
+
+or, as the first lines of a script of your own:
+
+    import rollscope.adapters.open_instruct
+    rollscope.adapters.open_instruct.install()
+
+`--save_traces` is not needed. What it has written is read by
+`rollscope import open-instruct DIRECTORY`. `docs/trainers/open-instruct.md` says what is
+captured. `convert` (a merged batch) and `convert_group` (one prompt's samples) are the pure parts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from ... import capture
+from ...capture.cluster import share
+from .convert import convert, convert_group
+from .files import read, recognise
+
+__all__ = ["convert", "convert_group", "install", "main", "read", "recognise"]
+
+
+def install() -> None:
+    """Record what open-instruct does in this process and in its actors, from now on.
+
+    Call it before the script imports names from `open_instruct.data_loader`. With
+    `ROLLSCOPE=off` nothing is touched.
+    """
+    from ...capture.settings import setting
+    from .hook import MODULE, SEAMS, recorder, replace
+
+    with capture.guard("adapter open-instruct: install"):
+        if setting("ROLLSCOPE") is False:
+            return
+        loader = importlib.import_module(MODULE)
+        missing = [name for name in SEAMS if not replace(loader, name, getattr(recorder, name))]
+        if missing:
+            capture.report(
+                "open-instruct",
+                f"{loader.__file__} has no {', '.join(missing)}: rollouts or their fates are not "
+                "recorded. Supported is open-instruct of August 2026",
+            )
+        for module, name, watch in (
+            ("open_instruct.model_utils", "print_rich_single_line_metrics", recorder.metrics),
+            ("open_instruct.grpo_utils", "maybe_evaluate", recorder.maybe_evaluate),
+        ):
+            if module in sys.modules:
+                replace(sys.modules[module], name, watch)
+        _name_the_run(loader)
+
+
+def main(arguments: list[str]) -> None:
+    """Run a script of open-instruct with rollouts recorded."""
+    if not arguments or not Path(arguments[0]).is_file():
+        raise SystemExit(
+            "which script? For example:\n"
+            "  python -m rollscope.adapters.open_instruct open_instruct/grpo_fast.py ..."
+        )
+    for module in ("ray", "open_instruct.model_utils", "open_instruct.grpo_utils"):
+        importlib.import_module(module)
+    install()
+    share()  # Ray's actors may live on a cluster that was started without our settings
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _name_the_run(loader: Any) -> None:
+    """Project and run, as open-instruct has them: the project is an option of its parser, the
+    run's name is made by the script and given to the actor that prepares the data."""
+    from .hook import recorder
+
+    utils = sys.modules.get("open_instruct.utils")
+    parser = getattr(utils, "ArgumentParserPlus", None)
+    if parser is not None and not hasattr(parser, "_rollscope"):
+        parse = parser.parse_args_into_dataclasses
+
+        def parse_args_into_dataclasses(self: Any, *args: Any, **kwargs: Any) -> Any:
+            parsed = parse(self, *args, **kwargs)
+            with capture.guard("adapter open-instruct: options"):
+                found = [getattr(p, "wandb_project", None) for p in parsed]
+                recorder.project = next((name for name in found if name), recorder.project)
+            return parsed
+
+        parser.parse_args_into_dataclasses = parse_args_into_dataclasses
+        parser._rollscope = True
+    actor = getattr(loader, "DataPreparationActor", None)
+    if actor is not None and not isinstance(actor, _NamedActor):
+        loader.DataPreparationActor = _NamedActor(actor)
+
+
+class _NamedActor:
+    """Ray's actor class, told apart only in that the run begins when the actor is made."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def options(self, *args: Any, **kwargs: Any) -> Any:
+        return _NamedActor(self._actor.options(*args, **kwargs))
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        with capture.guard("adapter open-instruct: DataPreparationActor"):
+            from .hook import recorder
+
+            recorder.name = kwargs.get("run_name") or recorder.name
+            recorder.joined()
+        return self._actor.remote(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__ray_metadata__":
+            raise AttributeError(name)
+        return getattr(self._actor, name)
