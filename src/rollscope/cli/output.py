@@ -60,14 +60,12 @@ def table(rows: Iterable[Any], columns: Sequence[Column]) -> int:
             no_wrap=True,
             overflow="ellipsis",
             max_width=column.width,
-            ratio=1 if column.width is None else None,
         )
     count = 0
     for row in rows:
         grid.add_row(*(column.cell(row) for column in columns))
         count += 1
     if count:
-        grid.expand = any(column.width is None for column in columns)
         console().print(grid)
     return count
 
