@@ -1,0 +1,45 @@
+"""The supervised warm start: imitate worked examples until the policy can write at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import policy
+from .chat import Chat
+from .corpus import Examples
+from .engine import LENGTH
+from .grpo import Row, chunks
+from .optimise import Muon
+from .policy import Batch, Pass, Weights
+from .tokenizer import Tokenizer
+
+VOCABULARY = 416
+PROBLEMS = 8
+"""Examples of one step."""
+
+
+def tokenizer(seed: int) -> Tokenizer:
+    """Train the tokenizer on the text of some examples."""
+    plain = Tokenizer(bytes(range(256)), [])
+    texts = Examples(Chat(plain), seed).texts(600)
+    return Tokenizer.train(texts, VOCABULARY)
+
+
+def warm_start(
+    chat: Chat, seed: int, steps: int, rate: float = 4e-3, problems: int = PROBLEMS
+) -> Weights:
+    """Weights that imitate the examples, after so many steps of so many problems."""
+    examples = Examples(chat, seed)
+    weights = policy.init(len(chat.tokenizer), seed)
+    muon = Muon(weights)
+    for n in range(steps):
+        rows = [Row(ids[:LENGTH], learn[:LENGTH], []) for ids, learn in examples.rows(problems)]
+        count = sum(sum(row.mask) for row in rows)
+        grads: Weights = {}
+        for chunk in chunks(rows):
+            forward = Pass(weights, Batch.of([r.ids for r in chunk], [r.mask for r in chunk]))
+            more = forward.backward(np.full(len(forward.chosen), 1 / count, np.float32))
+            grads = {name: grads[name] + g for name, g in more.items()} if grads else more
+        warmed, cooled = min(1.0, (n + 1) / 20), min(1.0, max(0.05, 2 - 2 * n / steps))
+        muon.update(weights, grads, rate * warmed * cooled)
+    return weights
