@@ -1,0 +1,79 @@
+"""The whole demo: tokenizer, warm start, then the runs one after the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import rollscope
+from rollscope.store import paths
+
+from . import problems, warmup
+from .agents import World
+from .chat import Chat
+from .tools import Service
+from .trainer import Plan, Tally, Trainer
+
+PROJECT = "demo"
+PLANS = (Plan("lr-5e-4", steps=42, rate=5e-4), Plan("lr-2e-3", steps=10, rate=2e-3))
+"""Two learning rates from the same start: one that teaches, one that breaks the policy."""
+
+
+def run(
+    dir: str | Path | None = None,
+    seed: int = 0,
+    *,
+    plans: Sequence[Plan] = PLANS,
+    warm_steps: int = 550,
+    tasks: tuple[int, int] = (384, 96),
+    weights_dir: str | Path | None = None,
+    progress: Callable[[str], None] = print,
+) -> dict[str, Tally]:
+    """Train the demo's policies and record every rollout to project `demo`.
+
+    An earlier demo in the store is replaced. `dir` is the store (default `$ROLLSCOPE_DIR`,
+    else `~/.rollscope`); `tasks` how many problems there are to train on and to be examined
+    on; with `weights_dir` the weights of every version are saved there. The same seed gives
+    the same rollouts on the same machine. Returns what happened, by run.
+    """
+    root = Path(dir) if dir is not None else paths.root()
+    shutil.rmtree(root / paths.encode_name(PROJECT), ignore_errors=True)
+    chat = Chat(warmup.tokenizer(seed))
+    progress(f"warm start: imitating {warm_steps * warmup.PROBLEMS:,} sloppy worked examples")
+    weights = warmup.warm_start(chat, seed, warm_steps)
+    split = problems.split(seed, *tasks)
+    tallies = {}
+    for plan in plans:
+        world = World(chat, Service(seed))
+        config = {"seed": seed, "warm_steps": warm_steps, "tasks": list(tasks), **asdict(plan)}
+        with _settings_aside():
+            recorder = rollscope.init(PROJECT, plan.name, config=config, dir=root)
+        if not recorder.is_on:
+            raise RuntimeError("nothing can be recorded: ROLLSCOPE=off is set. Unset it.")
+        with recorder:
+            trainer = Trainer(
+                plan,
+                recorder,
+                world,
+                weights,
+                split,
+                seed,
+                None if weights_dir is None else Path(weights_dir),
+            )
+            tallies[plan.name] = trainer.steps(progress)
+    return tallies
+
+
+@contextmanager
+def _settings_aside() -> Iterator[None]:
+    """The demo is the demo, whatever the environment says about a user's own runs."""
+    names = ("PROJECT", "RUN", "LAUNCH", "SAMPLE", "REDACT", "SINKS", "DIR")
+    kept = {n: os.environ.pop(n) for n in (f"ROLLSCOPE_{x}" for x in names) if n in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
