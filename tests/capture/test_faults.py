@@ -247,6 +247,31 @@ def test_a_fork_in_the_middle_of_logging_doubles_and_loses_nothing(own_store: Pa
     assert len({i.launch for i in reading.infos(own_store)}) == 1
 
 
+def test_a_child_forked_inside_a_rollout_adds_spans_and_leaves_its_messages_alone(
+    own_store: Path,
+) -> None:
+    code = """
+        run = rollscope.init(project="p", run="r")
+        @rollscope.op
+        def tool(who): return who
+        with run.rollout(task="t") as r:
+            r.message("user", "before")
+            pid = os.fork()
+            if pid == 0:
+                tool("child")
+                r.message("user", "not mine")
+                run.finish()
+                os._exit(0)
+            os.waitpid(pid, 0)
+            tool("parent")
+    """
+    children.told(children.start(code))
+    (got,) = reading.rollouts(own_store)
+    assert [m["content"] for m in got["messages"]] == ["before"]
+    assert sorted(s["inputs"]["who"] for s in got["spans"]) == ["child", "parent"]
+    assert not got["open"]
+
+
 def test_children_of_multiprocessing_write_what_they_logged(own_store: Path) -> None:
     code = """
         import multiprocessing

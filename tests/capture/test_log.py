@@ -243,6 +243,21 @@ def test_odd_values_are_kept_faithfully_or_refused_by_name(own_store: Path) -> N
     assert len(info.problems) == 2
 
 
+def test_token_arrays_that_are_none_are_left_out_by_name(own_store: Path) -> None:
+    run = rollscope.init()
+    bad: Any = Tokens(["a", "b"], logprob=[-1.0, -2.0], mask=[[1], [2, 3]])
+    run.log(Rollout(task="odd", messages=[Message(role="assistant", content="x", tokens=bad)]))
+    run.annotate("r", streams={"advantage": ["x"]}, reward=1.0)
+    run.log(Rollout(task="next"))
+    run.finish()
+    odd, after = reading.rollouts(own_store)
+    assert odd["messages"][0]["tokens"] == {"logprob": [-1.0, -2.0]}
+    assert after["task"] == "next"
+    assert [f.get("value") for f in reading.facts(own_store)] == [1.0, None]
+    told = " ".join(p.text for p in reading.infos(own_store)[0].problems)
+    assert all(name in told for name in ("tokens.ids", "tokens.mask", "stream: expected numbers"))
+
+
 def test_what_is_no_rollout_is_counted_and_training_goes_on(own_store: Path) -> None:
     run = rollscope.init()
     run.log(42)  # type: ignore[arg-type]
@@ -334,4 +349,4 @@ def test_what_is_logged_after_finish_is_told(
     run.finish()
     run.log(Rollout(task="late"))
     assert reading.rollouts(own_store) == []
-    assert "after finish()" in caplog.text
+    assert "logged after finish" in caplog.text

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ..store.log import FRAME_RAW, CannotWrite, Entry, LogWriter
 from ..store.writers import BEAT, Counters, steady
-from .problems import problems, report
+from .problems import odd, problems, report
 
 GATHER = 0.02
 """Seconds between the first record and its frame. With the work it stays well below the 50 ms
@@ -30,6 +30,8 @@ RETRY = 1.0
 
 CLOSE_WAIT = 20.0
 """Seconds that the end of the program may wait for a slow disk."""
+
+_AFTER_FINISH = "logged after finish"
 
 
 class Background:
@@ -47,14 +49,15 @@ class Background:
         self._queue: deque[Entry] = deque()
         self._held: list[Entry] = []
         """Taken out of the queue by the thread and not written yet."""
-        self._put_lock = threading.RLock()  # among callers; the thread never takes it
+        self._put_lock = threading.RLock()  # among callers; the thread takes it to count a loss
         self._put_bytes = 0
         self._done_bytes = 0
         self._wake = threading.Lock()  # held while there is no reason to wake up
         self._wake.acquire()
         self._sleeping = False
         self._closing = False
-        self._closed = False
+        self._closed = ""
+        """Why nothing more is taken."""
         self._blocked: CannotWrite | None = None
         self._dropped: dict[tuple[str, str], int] = {}
         self._told = problems.told()
@@ -67,8 +70,8 @@ class Background:
         """Hand an entry over. False: there was no room, it is dropped and counted."""
         with self._put_lock:
             if self._closed:
-                self._drop(entry.kind, "logged after finish")
-                report("run", "something was logged after finish() and is not recorded")
+                self._drop(entry.kind, self._closed)
+                report("run", f"something was {self._closed} and is not recorded")
                 return False
             queued = self._put_bytes - self._done_bytes
             if queued + entry.size > self._limit and not _is_small_end(entry):
@@ -121,7 +124,7 @@ class Background:
             return
         self._closing = True
         if self._thread is None:
-            self._closed = True
+            self._closed = _AFTER_FINISH
             return
         self.wake()
         self._thread.join(wait)
@@ -191,8 +194,13 @@ class Background:
         hold, since = (8 * HOLD if is_crowded else HOLD), time.perf_counter()
         while self._queue and size < FRAME_RAW:
             entry = self._queue.popleft()
-            held.append(entry)
-            size += len(entry.encode())
+            try:
+                size += len(entry.encode(odd))
+                held.append(entry)
+            except Exception as error:
+                self._done_bytes += entry.size
+                self.drop(entry.kind, "could not be encoded")
+                report("encoding", f"{type(error).__name__}: {error}")
             if time.perf_counter() - since > hold:
                 time.sleep(0)  # let others have the interpreter
                 since = time.perf_counter()
@@ -222,7 +230,7 @@ class Background:
 
     def _end(self) -> None:
         with self._put_lock:
-            self._closed = True
+            self._closed = _AFTER_FINISH if self._closing else "logged after the writer failed"
         reason = self._blocked.reason if self._blocked else "not written at the end"
         for entry in (*self._held, *self._queue):
             self._drop("pieces" if entry.place == "close" else entry.kind, reason)

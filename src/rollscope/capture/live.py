@@ -21,7 +21,7 @@ from ..model.chat import from_chat, to_chat
 from ..model.normalise import plain
 from ..model.repeats import FEWEST, repeat, shared
 from .context import Here, enter, here, leave
-from .problems import guard, report
+from .problems import guard, odd, report
 from .redact import redact_message, redact_rollout, redact_span
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class LiveRollout:
     @guard("rollout.add")
     def add(self, message: Any) -> int | None:
         """Add a message that is made already: a `Message` or a chat message. Returns its number."""
-        if not self._is_on:
+        if not self._is_mine():
             return None
         message = as_message(message)
         with self._lock:
@@ -102,7 +102,7 @@ class LiveRollout:
 
         Only what is new is written. Where it differs from what was there, a branch begins.
         """
-        if not self._is_on:
+        if not self._is_mine():
             return
         with self._lock:
             given = list(history)
@@ -122,6 +122,13 @@ class LiveRollout:
                 if number is not None:
                     self._branch.append((number, plain(chat, "message", [])))
 
+    def _is_mine(self) -> bool:
+        """May this process add messages? Asked before the lock, which a fork may leave taken."""
+        if self._is_on and self._pid != os.getpid():
+            report("rollout", "messages of a rollout come from one process; a fork's are left out")
+            return False
+        return self._is_on
+
     def _cut_branch(self, parent: int) -> None:
         """Go back to where a new branch leaves the current one."""
         while self._branch and self._branch[-1][0] != parent:
@@ -131,15 +138,12 @@ class LiveRollout:
         run = self._run
         if run is None:
             return None
-        if self._pid != os.getpid():
-            report("rollout", "messages of a rollout come from one process; a fork's are left out")
-            return None
         number = self._messages
         self._messages += 1
         self._lost += 1  # taken back when it is in the queue
         if run.redactor is not None:
             message = redact_message(message, run.redactor)
-        line = wire.more_line(self._id, number, [message], [], run.odd)
+        line = wire.more_line(self._id, number, [message], [], odd)
         self._lost -= run.put_piece(line, self._id)
         return number
 
@@ -232,10 +236,10 @@ class LiveRollout:
         where = f"{span.name}.{name}"
         is_history = type(value) in (list, tuple) and len(value) >= FEWEST
         if not is_history or (self._run is not None and self._run.redactor is not None):
-            return plain(value, where, self._odd)
+            return plain(value, where, odd)
         before_id, before = self._seen_inputs.get((span.name, name), ("", []))
         first = shared(value, before)
-        then = [plain(item, where, self._odd) for item in value[first:]]
+        then = [plain(item, where, odd) for item in value[first:]]
         self._seen_inputs[span.name, name] = (span.id, before[:first] + then)
         return repeat(before_id, first, then) if first >= FEWEST else before[:first] + then
 
@@ -245,13 +249,9 @@ class LiveRollout:
             return
         if run.redactor is not None:
             span = redact_span(span, run.redactor)
-        line = wire.more_line(self._id, 0, [], [span], run.odd)
+        line = wire.more_line(self._id, 0, [], [span], odd)
         is_own = self._pid == os.getpid()
         self._lost += not run.put_piece(line, self._id, is_own=is_own)
-
-    @property
-    def _odd(self) -> list[str]:
-        return self._run.odd if self._run is not None else []
 
     def new_span_id(self) -> str:
         return self._run.new_id() if self._run is not None else ""
@@ -297,7 +297,7 @@ class LiveSpan:
             id=self.id,
             parent=self._parent,
             inputs=self._inputs,
-            outputs=plain(self.outputs, f"{self.name}.outputs", []),
+            outputs=plain(self.outputs, f"{self.name}.outputs", odd),
             start=self._start,
             end=self._start + (time.perf_counter() - self._clock),
         )

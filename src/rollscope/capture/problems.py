@@ -81,6 +81,16 @@ def report(where: str, text: str) -> None:
         logger.warning("rollscope: %s: %s", where, text)
 
 
+class _Odd(list[str]):
+    """Collects what the wire form could not hold; every note goes to the problems at once."""
+
+    def append(self, text: str) -> None:
+        report("not stored as given", text)
+
+
+odd: list[str] = _Odd()
+
+
 def is_strict() -> bool:
     return os.environ.get("ROLLSCOPE_STRICT", "").strip().lower() in ("1", "on", "true", "yes")
 

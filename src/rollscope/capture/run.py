@@ -22,7 +22,7 @@ from .annotation import named_facts
 from .background import Background
 from .host import on_host
 from .live import LiveRollout, as_message
-from .problems import guard, problems, report, swallowed
+from .problems import guard, odd, problems, swallowed
 from .redact import Redactor, redact_fact, redact_rollout
 from .sample import Sampler
 from .setup import Setup
@@ -39,8 +39,6 @@ class Run:
         self.name = setup.run
         self.launch = setup.launch
         self.redactor: Redactor | None = setup.redactor
-        self.odd = _Odd()
-        """Takes what could not be stored faithfully, and reports it."""
         self._sampler = Sampler(setup.sample) if setup.sample is not None else None
         self._adapters: list[Adapter] = []
         self.before_finish: list[Callable[[], None]] = []
@@ -151,7 +149,7 @@ class Run:
                 break
         if self.redactor is not None:
             rollout = redact_rollout(rollout, self.redactor)
-        line = wire.rollout_line(rollout, problems=self.odd)
+        line = wire.rollout_line(rollout, problems=odd)
         self._background.put(Entry(line, "rollouts", rollout.id, "whole"))
 
     def annotate(
@@ -187,7 +185,7 @@ class Run:
             if self.redactor is not None:
                 made = [redact_fact(fact, self.redactor) for fact in made]
             if made:
-                line = wire.facts_line(made, self.odd)
+                line = wire.facts_line(made, odd)
                 self._background.put(Entry(line, "facts", None, "whole"))
         except Exception as error:
             swallowed("run.annotate", error)
@@ -204,7 +202,7 @@ class Run:
         """Record the trainer's own numbers of one step."""
         if self._is_off:
             return
-        line = wire.metrics_line(step, dict(values), time.time(), self.odd)
+        line = wire.metrics_line(step, dict(values), time.time(), odd)
         self._background.put(Entry(line, "metrics", None, "whole"))
 
     def rollout(self, **fields: Any) -> LiveRollout:
@@ -228,7 +226,7 @@ class Run:
     def put_head(self, head: Rollout, id: str, place: Place) -> bool:
         """The beginning or the end of a live rollout."""
         try:
-            line = wire.rollout_line(head, is_open=place == "open", problems=self.odd)
+            line = wire.rollout_line(head, is_open=place == "open", problems=odd)
         except Exception:
             self._background.drop("rollouts" if place == "open" else "pieces", _NOT_ENCODED)
             raise
@@ -331,13 +329,6 @@ class Run:
         traceback: TracebackType | None,
     ) -> None:
         self.finish()
-
-
-class _Odd(list[str]):
-    """Collects what the wire form could not hold; every note goes to the problems at once."""
-
-    def append(self, text: str) -> None:
-        report("not stored as given", text)
 
 
 def _prompt_task(messages: list[Message]) -> str | None:

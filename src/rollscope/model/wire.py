@@ -58,14 +58,14 @@ class Line:
                 size += _nbytes(values)
         return size
 
-    def encode(self) -> bytes:
-        """The whole line, without the newline."""
+    def encode(self, problems: list[str] | None = None) -> bytes:
+        """The whole line, without the newline. Arrays that are none are left out and named."""
         if not self.arrays:
             return self.data
         pieces = self.data.split(_HOLE)
         out = [pieces[0]]
-        for tokens, piece in zip(self.arrays, pieces[1:], strict=True):
-            out += (_arrays_json(tokens), piece)
+        for arrays, piece in zip(self.arrays, pieces[1:], strict=True):
+            out += (_arrays_json(arrays, problems), piece)
         return b"".join(out)
 
 
@@ -362,14 +362,24 @@ def _nbytes(values: Any) -> int:
     return int(size) if size is not None else 8 * len(values)
 
 
-def _arrays_json(arrays: Arrays) -> bytes:
-    if "" in arrays:
-        return array_json(arrays[""], whole=False)
+def _arrays_json(arrays: Arrays, problems: list[str] | None) -> bytes:
     known: list[bytes] = []
     others: list[bytes] = []
     for name, values in arrays.items():
-        item = orjson.dumps(name) + b":" + array_json(values, is_int(name))
-        (known if name in _COLUMNS else others).append(item)
+        try:
+            body = array_json(values, is_int(name))
+        except Exception as error:
+            if problems is not None:
+                where = f"tokens.{name}" if name else "stream"
+                problems.append(
+                    f"{where}: expected numbers, found {values!r:.60} ({error}); left out"
+                )
+            body = b"null"
+        if name == "":
+            return body
+        if body != b"null":
+            item = orjson.dumps(name) + b":" + body
+            (known if name in _COLUMNS else others).append(item)
     if others:
         known.append(b'"streams":{' + b",".join(others) + b"}")
     return b"{" + b",".join(known) + b"}"

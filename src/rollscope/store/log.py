@@ -33,6 +33,8 @@ FRAME_RAW = 1 << 20
 
 _LOOK_AT_DISK = 1.0  # seconds between two looks at the free space
 
+_OVERHEAD = 500  # bytes of Python objects around an entry
+
 Place = Literal["whole", "open", "more", "close"]
 """What an entry is of its rollout: all of it (or all this process will say), its beginning,
 a piece with more to come, its end."""
@@ -50,14 +52,14 @@ class Entry:
         self.rollout = rollout
         """Id of the rollout that it belongs to; None: any log will do."""
         self.place = place
-        self.size = line.size
-        """Bytes it holds in memory."""
+        self.size = line.size + _OVERHEAD
+        """Bytes it holds in memory, about."""
         self.data: bytes | None = None
         """The text of the line, once `encode` has made it."""
 
-    def encode(self) -> bytes:
+    def encode(self, problems: list[str] | None = None) -> bytes:
         if self.data is None:
-            self.data = self.line.encode()
+            self.data = self.line.encode(problems)
         return self.data
 
 
