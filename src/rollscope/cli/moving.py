@@ -28,6 +28,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="file or folder")
         command.add_argument("--project", default="imported", help="project (default: imported)")
         command.add_argument("--run", help="run (default: name of the file or folder)")
+        command.add_argument("--map", default="", help="field=path terms (docs/formats.md)")
         command.add_argument("--strict", action="store_true", help="stop at the first bad line")
     else:
         command.add_argument("format", choices=EXPORTS)
@@ -43,8 +44,8 @@ def import_(args: argparse.Namespace) -> int:
     if not path.exists():
         raise Failed(f"no such file or folder: {path}", 2)
     try:
-        found = formats.read(path, name)
-    except formats.UnknownFormat as error:
+        found = formats.read(path, name, args.map)
+    except ValueError as error:
         raise Failed(str(error), 2) from None
     done = bad = 0
     folder = root(args)

@@ -11,16 +11,35 @@ Trainers' own files are read by the trainers' adapters, which have the same two 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from ..model import Rollout
-from ._problem import Problem, UnknownFormat
+from ..model.problem import Problem
+from . import columns
+
+
+class UnknownFormat(ValueError):
+    """No such format, or a file that no format recognises."""
+
 
 READERS = {
+    "verl": "rollscope.adapters.verl.files",
+    "open-instruct": "rollscope.adapters.open_instruct.files",
+    "areal": "rollscope.adapters.areal.files",
+    "trl": "rollscope.adapters.trl.files",
+    "tinker": "rollscope.adapters.tinker.files",
+    "verifiers": "rollscope.adapters.verifiers.files",
+    "nemo-gym": "rollscope.formats.nemo_gym",
+    "inspect": "rollscope.formats.inspect",
+    "atif": "rollscope.formats.atif",
+    "swe-agent": "rollscope.formats.swe_agent",
+    "tau-bench": "rollscope.formats.tau_bench",
     "jsonl": "rollscope.formats.jsonl",
+    "columns": "rollscope.formats.columns",
 }
 """Formats that can be imported, by the name a person types; asked in this order."""
 
@@ -36,8 +55,9 @@ def reader(name: str) -> ModuleType:
 def detect(path: Path) -> str:
     """The name of the format of this file or folder, recognised by its content."""
     for name in READERS:
-        if reader(name).recognise(path):
-            return name
+        with contextlib.suppress(Exception):  # a reader that stumbles does not recognise it
+            if reader(name).recognise(path):
+                return name
     known = ", ".join(READERS)
     raise UnknownFormat(
         f"{path}: not recognised as any known format ({known}); "
@@ -45,8 +65,16 @@ def detect(path: Path) -> str:
     )
 
 
-def read(path: Path, name: str | None = None) -> Iterator[Rollout | Problem]:
-    """Every rollout of a file or folder, and what could not be read."""
+def read(path: Path, name: str | None = None, mapping: str = "") -> Iterator[Rollout | Problem]:
+    """Every rollout of a file or folder, and what could not be read.
+
+    A `mapping` says which column or path is which field; see `columns`.
+    """
+    if mapping:
+        if name not in (None, "columns"):
+            raise UnknownFormat(f"a mapping goes with the format columns, not {name!r}")
+        columns.parse(mapping)
+        return columns.read(path, mapping)
     found: Iterator[Rollout | Problem] = reader(name or detect(path)).read(path)
     return found
 

@@ -10,7 +10,6 @@ Two shapes are read, and may be mixed:
 from __future__ import annotations
 
 import contextlib
-import gzip
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +20,8 @@ import msgspec
 from ..model import Message, Part, Rollout, Span, Tokens, normalise
 from ..model.chat import from_chat
 from ..model.normalise import non_finite
-from ._problem import Problem
+from ..model.problem import Problem
+from ._files import opened as _open
 
 _MESSAGE_KEYS = ("messages", "conversation", "conversations")
 _ANSWER_KEYS = ("completion", "response", "output")
@@ -203,7 +203,3 @@ def _finite(value: Any) -> Any:
     if type(value) is dict:
         return {k: _finite(v) for k, v in value.items()}
     return value
-
-
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]

@@ -1,0 +1,187 @@
+"""ATIF, the trajectory format of Harbor agents: `{"schema_version": "ATIF-...", "steps": [...]}`.
+
+Steps come from `system`, `user` or `agent`; an agent's step may hold reasoning, tool calls,
+what the environment answered, and metrics with token ids and logprobs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from ..model import Message, Part, Rollout, Tokens
+from ..model.chat import from_chat, to_chat, tool_call
+from ..model.problem import Problem
+from . import _files
+from .inspect import _time as seconds
+
+VERSION = "ATIF-v1.4"
+_ROLES = {"agent": "assistant", "user": "user", "system": "system"}
+_STEP_KEYS = {
+    "step_id", "timestamp", "source", "message", "reasoning_content", "tool_calls",
+    "observation", "metrics", "model_name", "extra",
+}  # fmt: skip
+
+
+def recognise(path: Path) -> bool:
+    found = _trajectories(path)
+    body = _files.first(found[0]) if found else None
+    return isinstance(body, dict) and str(body.get("schema_version", "")).startswith("ATIF")
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    for file in _trajectories(path):
+        try:
+            if _files.plain_suffix(file) == ".jsonl":
+                for found in _files.lines(file):
+                    yield found if isinstance(found, Problem) else convert(found[1])
+            else:
+                yield convert(_files.whole(file))
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            yield Problem(file, None, f"not an ATIF trajectory: {error!r}")
+
+
+def convert(body: Mapping[str, Any]) -> Rollout:
+    """One trajectory."""
+    agent = body.get("agent") or {}
+    messages = [m for step in body.get("steps") or () for m in _messages(step, agent)]
+    extra = body.get("extra") or {}
+    known = ("schema_version", "session_id", "steps", "agent", "extra")
+    return Rollout(
+        key=body.get("session_id"),
+        messages=messages,
+        task=extra.get("task"),
+        reward=extra.get("reward"),
+        environment=agent.get("name"),
+        meta={
+            **{k: v for k, v in body.items() if k not in known and v is not None},
+            "agent": dict(agent),
+            **{k: v for k, v in extra.items() if k not in ("task", "reward")},
+        },
+    )
+
+
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> int:
+    """One trajectory a line. Returns how many."""
+    count = 0
+    for rollout in rollouts:
+        out.write(json.dumps(trajectory(rollout)).encode() + b"\n")
+        count += 1
+    return count
+
+
+def trajectory(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as ATIF. Tool answers go into the step that asked for them."""
+    steps: list[dict[str, Any]] = []
+    for message in rollout.messages:
+        if message.role == "tool" and steps:
+            result = {"source_call_id": message.tool_call_id, "content": _text(message)}
+            steps[-1].setdefault("observation", {"results": []})["results"].append(result)
+            continue
+        steps.append({"step_id": len(steps) + 1, **_step(message)})
+    extra = {"task": rollout.task, "reward": rollout.reward, "rewards": rollout.rewards}
+    return {
+        "schema_version": VERSION,
+        "session_id": rollout.id or rollout.key or "",
+        "agent": {"name": rollout.environment or "policy", "version": "unknown"},
+        "steps": steps,
+        "extra": {k: v for k, v in extra.items() if v not in (None, {})},
+    }
+
+
+# -- in --------------------------------------------------------------------------------
+
+
+def _messages(step: Mapping[str, Any], agent: Mapping[str, Any]) -> Iterator[Message]:
+    role = _ROLES.get(str(step.get("source")), str(step.get("source") or "unknown"))
+    chat = {
+        "role": role,
+        "content": step.get("message"),
+        "reasoning_content": step.get("reasoning_content"),
+    }
+    message = from_chat({k: v for k, v in chat.items() if v is not None or k == "content"})
+    message.tool_calls = [
+        tool_call(
+            {
+                "id": call.get("tool_call_id"),
+                "name": call.get("function_name"),
+                "arguments": call.get("arguments"),
+            }
+        )
+        for call in step.get("tool_calls") or ()
+    ]
+    message.start = seconds(step.get("timestamp"))
+    if role == "assistant":
+        message.sampled = True
+        message.name = agent.get("name")
+        message.tokens = _tokens(step.get("metrics") or {})
+    message.meta = {
+        **{k: v for k, v in step.items() if k not in _STEP_KEYS},
+        **(step.get("extra") or {}),
+        **{k: step[k] for k in ("model_name", "metrics") if step.get(k)},
+    }
+    yield message
+    for result in (step.get("observation") or {}).get("results") or ():
+        answer = from_chat({"role": "tool", "content": result.get("content")})
+        answer.tool_call_id = result.get("source_call_id")
+        answer.meta = {k: v for k, v in result.items() if k not in ("source_call_id", "content")}
+        yield answer
+
+
+def _tokens(metrics: Mapping[str, Any]) -> Tokens | None:
+    ids = metrics.get("completion_token_ids")
+    logprobs = metrics.get("logprobs")
+    if not ids:
+        return None
+    return Tokens(ids, logprob=logprobs if logprobs and len(logprobs) == len(ids) else None)
+
+
+def _trajectories(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if _files.plain_suffix(path) in (".json", ".jsonl") else []
+    return _files.below(path, lambda file: file.name.startswith("trajectory"))
+
+
+# -- out -------------------------------------------------------------------------------
+
+
+def _step(message: Message) -> dict[str, Any]:
+    chat = to_chat(message)
+    source = {"assistant": "agent", "system": "system"}.get(message.role, "user")
+    step: dict[str, Any] = {"source": source, "message": chat["content"] or ""}
+    if message.start is not None:
+        step["timestamp"] = datetime.fromtimestamp(message.start, UTC).isoformat()
+    if "reasoning_content" in chat:
+        step["reasoning_content"] = chat["reasoning_content"]
+    if message.tool_calls:
+        step["tool_calls"] = [
+            {"tool_call_id": c.id, "function_name": c.name, "arguments": _object(c.arguments)}
+            for c in message.tool_calls
+        ]
+    if message.tokens is not None and message.sampled and message.tokens.ids is not None:
+        clean = message.tokens.normalised()
+        assert clean is not None
+        step["metrics"] = {"completion_token_ids": clean.ids}
+        if clean.logprob is not None and None not in clean.logprob:
+            step["metrics"]["logprobs"] = clean.logprob
+    return step
+
+
+def _object(arguments: Any) -> Any:
+    """ATIF wants an object; what the model wrote and is none is kept as text inside one."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return {"raw": arguments}
+    return arguments if isinstance(arguments, dict) else {"value": arguments}
+
+
+def _text(message: Message) -> str:
+    content = message.content
+    if isinstance(content, list):
+        return "".join(part.text or "" for part in content if isinstance(part, Part))
+    return content or ""

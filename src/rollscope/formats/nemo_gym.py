@@ -1,0 +1,74 @@
+"""NeMo Gym rollouts: JSON lines of Responses-API requests and responses with a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..model import Rollout, prompt_task
+from ..model.problem import Problem
+from . import _files
+from .responses import from_items
+
+_USED = {
+    "responses_create_params", "response", "reward", "_ng_task_index", "_ng_rollout_index",
+    "expected_answer",
+}  # fmt: skip
+_SAMPLING = ("temperature", "top_p", "max_output_tokens")
+
+
+def recognise(path: Path) -> bool:
+    found = [path] if path.is_file() else _rollout_files(path)[:1]
+    for file in found:
+        body = _files.first(file) if _files.plain_suffix(file) == ".jsonl" else None
+        return isinstance(body, dict) and {"responses_create_params", "response"} <= body.keys()
+    return False
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    for file in _rollout_files(path):
+        for found in _files.lines(file):
+            if isinstance(found, Problem):
+                yield found
+                continue
+            number, body = found
+            try:
+                yield convert(body)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                yield Problem(file, number, f"not as NeMo Gym writes it: {error!r}")
+
+
+def convert(body: Mapping[str, Any]) -> Rollout:
+    """One line as a rollout. Numbers beside the reward become its parts."""
+    asked, answer = body["responses_create_params"], body["response"]
+    given = asked.get("input")
+    prompt = from_items([given] if isinstance(given, str) else given or ())
+    if asked.get("instructions"):
+        prompt = [*from_items([{"role": "system", "content": asked["instructions"]}]), *prompt]
+    messages = [*prompt, *from_items(answer.get("output") or (), sampled=True)]
+    agent = body.get("agent_ref") or {}
+    task = body.get("_ng_task_index")
+    usage = answer.get("usage")
+    incomplete = answer.get("incomplete_details") or {}
+    return Rollout(
+        messages=messages,
+        task=task if task is not None else prompt_task(str(given)),
+        index=body.get("_ng_rollout_index"),
+        reward=None if body.get("reward") is None else float(body["reward"]),
+        reference=body.get("expected_answer"),
+        environment=agent.get("name") if isinstance(agent, Mapping) else str(agent),
+        stop_reason=incomplete.get("reason") or answer.get("status"),
+        truncated=True if incomplete.get("reason") == "max_output_tokens" else None,
+        start=answer.get("created_at"),
+        sampling={k: asked[k] for k in _SAMPLING if asked.get(k) is not None},
+        meta={
+            **{k: v for k, v in body.items() if k not in _USED and v is not None},
+            **{k: v for k, v in (("tools", asked.get("tools")), ("usage", usage)) if v},
+            **({"model": answer["model"]} if answer.get("model") else {}),
+        },
+    )
+
+
+def _rollout_files(path: Path) -> list[Path]:
+    return _files.below(path, lambda file: _files.plain_suffix(file) == ".jsonl")

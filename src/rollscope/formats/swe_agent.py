@@ -1,0 +1,111 @@
+"""SWE-agent trajectories (`.traj`): three generations of one JSON format.
+
+`history` is the conversation. Where it is missing, the conversation is rebuilt from the
+steps of `trajectory`. There is no reward: success is `exit_status` and a patch, in `meta`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..model import Message, Rollout, Span
+from ..model.chat import from_chat
+from ..model.problem import Problem
+from . import _files
+
+
+def recognise(path: Path) -> bool:
+    return bool(_trajectories(path))
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    for file in _trajectories(path):
+        try:
+            body = _files.whole(file)
+            # Attempts at one instance have the same file name in different folders.
+            yield convert(body, task=_task(file), name=str(file.relative_to(path.parent)))
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            yield Problem(file, None, f"not as SWE-agent writes it: {error!r}")
+
+
+def convert(body: Mapping[str, Any], *, task: str, name: str) -> Rollout:
+    """One file. `task` is the instance that it is about, `name` what tells attempts apart."""
+    steps = body.get("trajectory") or []
+    history = body.get("history") or []
+    messages = [_message(m) for m in history] or _rebuilt(steps)
+    _add_states(messages, steps)
+    info = body.get("info") or {}
+    return Rollout(
+        key=name,
+        task=task,
+        messages=messages,
+        spans=list(_spans(steps)),
+        stop_reason=info.get("exit_status"),
+        environment=body.get("environment"),
+        meta={
+            **{k: v for k, v in body.items() if k not in ("trajectory", "history", "environment")},
+            "file": name,
+        },
+    )
+
+
+def _message(body: Mapping[str, Any]) -> Message:
+    answers = body.get("tool_call_ids") or ()
+    known = ("tool_call_ids", "agent")
+    message = from_chat({k: v for k, v in body.items() if k not in known})
+    message.name = body.get("agent") or message.name
+    message.tool_call_id = str(answers[0]) if answers else message.tool_call_id
+    if len(answers) > 1:
+        message.meta["tool_call_ids"] = list(answers)
+    if message.role == "assistant" and not body.get("is_demo"):
+        message.sampled = True
+    return message
+
+
+def _rebuilt(steps: list[Mapping[str, Any]]) -> list[Message]:
+    messages = []
+    for step in steps:
+        said = step.get("response") or step.get("thought") or ""
+        messages.append(Message(role="assistant", content=said, sampled=True))
+        messages.append(Message(role="user", content=step.get("observation")))
+    return messages
+
+
+def _add_states(messages: list[Message], steps: list[Mapping[str, Any]]) -> None:
+    """The environment's state after each answer, where answers and steps are equally many."""
+    said = [m for m in messages if m.sampled]
+    if len(said) != len(steps):
+        return
+    for message, step in zip(said, steps, strict=True):
+        state = step.get("state")
+        if isinstance(state, str):
+            with contextlib.suppress(ValueError):  # no JSON: kept as the text it is
+                state = json.loads(state)
+        message.state = state
+
+
+def _spans(steps: list[Mapping[str, Any]]) -> Iterator[Span]:
+    for number, step in enumerate(steps):
+        meta = {"execution_time": step["execution_time"]} if "execution_time" in step else {}
+        yield Span(
+            name="action",
+            id=str(number),
+            inputs=step.get("action"),
+            outputs=step.get("observation"),
+            meta=meta,
+        )
+
+
+def _trajectories(path: Path) -> list[Path]:
+    if path.is_file() and _files.plain_suffix(path) != ".traj":
+        return []
+    return _files.below(path, lambda file: _files.plain_suffix(file) == ".traj")
+
+
+def _task(file: Path) -> str:
+    """The instance that the file is named after."""
+    return file.name.removesuffix(".gz").removesuffix(".traj")
