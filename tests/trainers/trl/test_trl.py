@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +427,31 @@ def test_groups_stay_whole_across_processes() -> None:
     assert {r.group for r in first + second} == {first[0].group}
     assert [r.reward for r in first + second] == [float(i) for i in range(8)]
     assert len({r.key for r in first + second}) == 8
+
+
+def test_a_group_over_two_processes(own_store: Path, tmp_path: Path) -> None:
+    """Four generations of a prompt on two ranks of two rows each, started by torchrun."""
+    script = Path(__file__).with_name("two_ranks.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(tmp_path)]
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    stored = Stored(own_store)
+    notes = [json.loads((tmp_path / f"notes-{rank}.json").read_text()) for rank in (0, 1)]
+    wanted = sorted(str(prompt + wrote) for rank in notes for prompt, wrote in rank)
+    assert sorted(str(flat(r)) for r in stored) == wanted and len(stored) == 8
+    groups: dict[str, list[Rollout]] = {}
+    for rollout in stored:
+        groups.setdefault(str(rollout.group), []).append(rollout)
+    assert len(groups) == 2 and stored.orphans == []
+    for siblings in groups.values():
+        assert sorted(r.index or 0 for r in siblings) == [0, 1, 2, 3]
+        assert len({r.task for r in siblings}) == 1
+        rewards = torch.tensor([float(r.reward or 0) for r in siblings])
+        wanted_advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+        found = torch.tensor([float(r.advantage or 0) for r in siblings])
+        torch.testing.assert_close(found, wanted_advantages, rtol=1e-4, atol=1e-4)
+    assert {r.fate for r in stored} == {"trained"}
 
 
 # -- TRL's own files -------------------------------------------------------------------
