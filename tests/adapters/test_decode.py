@@ -58,3 +58,28 @@ def test_pieces_that_do_not_add_up_leave_the_ends_unknown() -> None:
 
 def test_byte_pieces_join_to_text_with_ends() -> None:
     assert join_pieces([b"a\xe4", b"\xb8", b"\xad", b"b"]) == ("a中b", [2, 2, 2, 3])
+
+
+def test_the_trainers_tokenizer_is_never_used() -> None:
+    """Another thread of the trainer may be using it at this moment."""
+
+    class Guarded(ByteTokenizer):
+        used = 0
+
+        def decode(self, ids: list[int]) -> str:
+            self.used += 1
+            return super().decode(ids)
+
+    tokenizer = Guarded()
+    assert decode(tokenizer, tokenizer.encode("abc")).text == "abc"
+    assert decode(tokenizer, tokenizer.encode("abd")).text == "abd"
+    assert tokenizer.used == 0
+
+
+def test_a_tokenizer_that_cannot_be_copied_is_used_as_it_is() -> None:
+    class Fixed(ByteTokenizer):
+        def __deepcopy__(self, memo: object) -> object:
+            raise TypeError("cannot be copied")
+
+    tokenizer = Fixed()
+    assert decode(tokenizer, tokenizer.encode("a🙂")) == ("a🙂", [1, 2, 2, 2, 2])

@@ -180,3 +180,32 @@ def test_text_without_tokens_is_cut_at_its_headers() -> None:
         m.meta.get("before", "") + str(m.content) + m.meta.get("after", "") for m in found
     ) == text  # fmt: skip
     assert [(m.role, m.content) for m in split_text("no marks")] == [("unknown", "no marks")]
+
+
+def test_headers_that_the_trainer_knows_cut_where_no_template_is_known() -> None:
+    """ "User:" is text that anybody may type; only the trainer can say that it is a header."""
+    pieces = ["System:", " Be brief.\n\n", "User:", " I said: User: hi\n\n", "Assistant:", " yo"]
+    ids, places = [], []
+    for piece in pieces:
+        places.append(len(ids))
+        ids += TOK.encode(piece)
+    headers = [
+        (places[i], len(TOK.encode(pieces[i])), role)
+        for i, role in ((0, "system"), (2, "user"), (4, "assistant"))
+    ]
+    mask = [0] * places[5] + [1] * (len(ids) - places[5])
+    messages = split(ids, tokenizer=TOK, sampled=mask, headers=headers)
+    check_exact(ids, messages)
+    assert [(m.role, m.content, m.meta["before"]) for m in messages] == [
+        ("system", " Be brief.\n\n", "System:"),
+        ("user", " I said: User: hi\n\n", "User:"),
+        ("assistant", " yo", "Assistant:"),
+    ]
+
+
+def test_a_known_header_is_not_found_twice() -> None:
+    ids = TOK.encode("\n<|im_start|>user\nhi<|im_end|>")
+    header = len(TOK.encode("\n<|im_start|>user\n"))
+    (message,) = split(ids, tokenizer=TOK, headers=[(0, header, "user")])
+    check_exact(ids, [message])
+    assert (message.role, message.content) == ("user", "hi")
