@@ -1,0 +1,78 @@
+"""A real server over a real store, on a port of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import requests
+import uvicorn
+
+from rollscope import server
+from rollscope.query import Store
+from rollscope.server.serve import listen
+
+from . import made
+
+
+class Served(NamedTuple):
+    url: str
+    dir: Path
+
+    def get(self, path: str, *, headers: dict[str, str] | None = None, **params: Any) -> Any:
+        """The JSON of an answer that must be good."""
+        answer = self.raw(path, headers=headers, **params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def raw(
+        self, path: str, *, headers: dict[str, str] | None = None, **params: Any
+    ) -> requests.Response:
+        return requests.get(f"{self.url}/api/{path}", params=params, headers=headers, timeout=60)
+
+
+@contextmanager
+def serving(directory: Path, **options: Any) -> Iterator[Served]:
+    store = Store(directory)
+    socket = listen("127.0.0.1", 0)
+    config = uvicorn.Config(
+        server.app(store, **options), log_level="warning", timeout_graceful_shutdown=1
+    )
+    runner = uvicorn.Server(config)
+    thread = threading.Thread(target=runner.run, kwargs={"sockets": [socket]}, daemon=True)
+    thread.start()
+    while not runner.started and thread.is_alive():
+        time.sleep(0.01)
+    try:
+        yield Served(f"http://127.0.0.1:{socket.getsockname()[1]}", directory)
+    finally:
+        runner.should_exit = True
+        thread.join(30)
+        socket.close()
+
+
+@pytest.fixture(scope="session")
+def store_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once; tests that write make their own."""
+    directory = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROLLSCOPE_SEAL", "off")
+        patch.delenv("ROLLSCOPE", raising=False)
+        made.make(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def site(store_dir: Path) -> Iterator[Served]:
+    with serving(store_dir) as served:
+        yield served
+
+
+@pytest.fixture
+def serve() -> Callable[..., Any]:
+    return serving

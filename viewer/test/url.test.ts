@@ -1,0 +1,17 @@
+import { expect, test } from "vitest";
+import { EMPTY, read, write, type State } from "../src/state/url";
+
+test("an address says everything that is shown, and nothing else", () => {
+  const state: State = { ...EMPTY, screen: "compare", q: 'task:"a b" -x', id: "r1", compare: ["r1", "r2"], m: 7, view: "tokens", stream: "logprob", leaf: 3 };
+  expect(read(write(state))).toEqual(state);
+  expect(write(EMPTY)).toBe("");
+});
+
+test("what an old or a broken link says wrongly is left out", () => {
+  expect(read("?s=nowhere&view=x&m=-3&leaf=abc&unknown=1")).toEqual(EMPTY);
+});
+
+test("queries keep every character", () => {
+  const q = 'reward:<0.2 "a&b=c#d" /x+y?%/ OR 漢字 \\';
+  expect(read(write({ ...EMPTY, q })).q).toBe(q);
+});
