@@ -63,3 +63,24 @@ def test_streams_of_facts_keep_missing_and_nan_apart() -> None:
     fact = Fact(rollout="r", name="tokens.advantage", stream=[1.0, None, math.nan])
     line = wire.facts_line([fact]).encode()
     assert json.loads(line)["facts"][0]["stream"] == [1.0, None, "NaN"]
+
+
+def test_numbers_of_numpy_are_written_as_numbers() -> None:
+    got = decoded(
+        Rollout(
+            step=np.int64(3),  # type: ignore[arg-type]
+            index=np.float64(2.0),  # type: ignore[arg-type]
+            reward=np.float32(0.5),  # type: ignore[arg-type]
+            advantage=np.float64("nan"),
+            truncated=np.bool_(True),  # type: ignore[arg-type]
+            rewards={"a": np.float64(1.5), "b": 2.0},
+        )
+    )
+    assert got == {
+        "step": 3,
+        "index": 2,
+        "reward": 0.5,
+        "advantage": "NaN",
+        "truncated": True,
+        "rewards": {"a": 1.5, "b": 2.0},
+    }

@@ -50,8 +50,8 @@ def normalise(rollout: Rollout, problems: list[str] | None = None, first: int = 
     """
     p = problems if problems is not None else []
     scalars: dict[str, Any] = {name: text(getattr(rollout, name)) for name in _TEXTS}
-    scalars |= {name: _whole(getattr(rollout, name), name, p) for name in _WHOLES}
-    scalars |= {name: _number(getattr(rollout, name), name, p) for name in _NUMBERS}
+    scalars |= {name: _whole(getattr(rollout, name), name, p) for name in WHOLES}
+    scalars |= {name: _number(getattr(rollout, name), name, p) for name in NUMBERS}
     return Rollout(
         **scalars,
         task=None if rollout.task is None else text(str(rollout.task)),
@@ -92,8 +92,8 @@ _TEXTS = (
     "id", "key", "project", "run", "launch", "split", "dataset", "group", "worker",
     "stop_reason", "fate", "fate_reason", "environment",
 )  # fmt: skip
-_WHOLES = ("step", "trained_step", "index", "attempt", "policy_version")
-_NUMBERS = ("reward", "advantage", "time", "start", "end")
+WHOLES = ("step", "trained_step", "index", "attempt", "policy_version")
+NUMBERS = ("reward", "advantage", "time", "start", "end")
 
 
 def text(value: Any) -> Any:

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from .normalise import non_finite, normalise, normalise_fact, plain
+from .normalise import NUMBERS, WHOLES, non_finite, normalise, normalise_fact, plain
 from .records import Fact, Message, Part, Rollout, Span
 from .tokens import KNOWN_STREAMS, Tokens, detached, is_int, to_list
 
@@ -83,6 +83,8 @@ def rollout_line(
             break  # parts: `_has_parts`, without the price of a call
     else:
         line = _fast(rollout)
+        if line is None and (plainer := _with_plain_numbers(rollout)) is not None:
+            line = _fast(plainer)
         if line is not None:
             line.data = b'{"rollout":' + line.data + tail
             return line
@@ -112,6 +114,28 @@ def more_line(
     record: dict[str, Any] = {"id": id, "first": first}
     record |= {k: body[k] for k in ("messages", "spans") if k in body}
     return _slow({"more": record})
+
+
+def _with_plain_numbers(rollout: Rollout) -> Rollout | None:
+    """A copy whose own numbers are Python's: trainers often have NumPy's, and only those would
+    send it the slow way. None if that is not so."""
+    changes: dict[str, Any] = {}
+    for name in (*NUMBERS, *WHOLES, "truncated"):
+        value = getattr(rollout, name)
+        if value is not None and type(value) not in _PYTHONS and hasattr(value, "item"):
+            number = value.item()
+            if type(number) not in _PYTHONS or (name in WHOLES and type(number) is not int):
+                return None
+            changes[name] = number
+    rewards: dict[str, Any] = rollout.rewards
+    if any(type(value) not in _PYTHONS for value in rewards.values()):
+        if not all(hasattr(v, "item") or type(v) in _PYTHONS for v in rewards.values()):
+            return None
+        changes["rewards"] = {k: v if type(v) in _PYTHONS else v.item() for k, v in rewards.items()}
+    return msgspec.structs.replace(rollout, **changes) if changes else None
+
+
+_PYTHONS = frozenset({float, int, bool})
 
 
 class _More(msgspec.Struct, kw_only=True):
