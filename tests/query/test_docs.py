@@ -1,0 +1,64 @@
+"""docs/query.md says what the code does: its tables are derived, its examples run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rollscope.model.schema import ROLLOUTS
+from rollscope.query import Store, keys, syntax
+
+from .tables import Tables
+
+DOC = Path(__file__).parents[2] / "docs" / "query.md"
+
+
+def grammar() -> str:
+    text = syntax.__doc__ or ""
+    lines = text.split("\n\n")[1].splitlines()
+    return "```text\n" + "\n".join(line.removeprefix("    ") for line in lines) + "\n```"
+
+
+PARTS = {"keys": keys.keys_table, "aliases": keys.aliases_table, "grammar": grammar}
+
+
+def derived(text: str) -> str:
+    for name, make in PARTS.items():
+        pattern = rf"(<!-- {name}\b[^>]*-->\n).*?(<!-- /{name} -->)"
+        text = re.sub(pattern, lambda m: f"{m[1]}{make()}\n{m[2]}", text, flags=re.DOTALL)  # noqa: B023
+    return text
+
+
+def test_tables_and_grammar_are_those_of_the_code() -> None:
+    """When this fails: `cd tests && python -m query.test_docs` writes them anew."""
+    assert DOC.read_text() == derived(DOC.read_text())
+
+
+def examples() -> list[str]:
+    """Every query of the doc: the first block, and what stands in the table's code marks."""
+    text = DOC.read_text()
+    found = text.split("```text\n")[1].split("```")[0].splitlines()
+    for row in re.findall(r"^\| (?!to say|---).*\| (.*) \|$", text.split("## What")[0], re.M):
+        found += re.findall(r"`([^`]+)`", row)
+    return [query for query in found if query not in ("AND", "NOT")]
+
+
+@pytest.mark.parametrize("query", examples())
+def test_every_example_is_a_query(query: str) -> None:
+    assert Store(reader=Tables()).rollouts(query).count() == 0
+
+
+def test_every_scalar_of_the_schema_is_a_key() -> None:
+    names = {name.removesuffix(".*") for name in keys.KEYS} | set(keys.ALIASES)
+    assert {column.name for column in ROLLOUTS if column.match is not None} <= names
+
+
+def test_every_alias_means_a_key_and_hides_none() -> None:
+    assert set(keys.ALIASES.values()) <= set(keys.KEYS)
+    assert not set(keys.ALIASES) & set(keys.KEYS)
+
+
+if __name__ == "__main__":
+    DOC.write_text(derived(DOC.read_text()))
