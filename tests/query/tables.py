@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import duckdb
 
 from rollscope.model import Rollout
 from rollscope.model.schema import TABLES, Column
+
+T = TypeVar("T")
 
 _SUPERSEDED = Column("superseded", "BOOLEAN", "Replaced by a later launch.")
 
@@ -51,8 +54,20 @@ class Tables:
                 params += values
             self.connection.execute(f'INSERT INTO "{table}" VALUES ({", ".join(places)})', params)
 
-    def refresh(self) -> None:
-        pass
+    def refresh(self) -> bool:
+        return False
+
+    def cursor(self) -> Any:
+        return self.connection.cursor()
+
+    def reading(self, work: Callable[[Any], T]) -> T:
+        return work(self.connection)
+
+    def pieces(self, table: str) -> tuple[Any, list[tuple[str, int]]]:
+        """One piece for each rollout's first letter, to have several."""
+        letters = self.connection.execute(f"SELECT DISTINCT rollout[1] FROM {table}").fetchall()
+        made = [f"(SELECT * FROM {table} WHERE rollout[1] = '{letter}')" for (letter,) in letters]
+        return self.cursor(), [(relation, 10) for relation in made]
 
     def get(self, id: str) -> Rollout | None:
         row = self.connection.execute("SELECT id FROM rollouts WHERE id = ?", [id]).fetchone()

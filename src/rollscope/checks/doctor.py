@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from ..query.engine import Reader
 from ..store import writers
+from ..store.reader import Reader
 from ..store.writers import WriterInfo
 
 Level = Literal["ok", "note", "warning", "error"]

@@ -42,6 +42,10 @@ class Query(NamedTuple):
     """The keys that it asks about."""
     patterns: tuple[Text, ...]
     """Its regular expressions, which only the engine can judge."""
+    needs_hit: bool
+    """Can it hold only for rollouts in which a text term was found?"""
+    hits_only_add: bool
+    """Does it never cease to hold because one more text term was found?"""
 
     def with_superseded(self) -> Query:
         """The same, superseded rollouts included."""
@@ -65,20 +69,30 @@ def compile_query(text: str, superseded: bool = False) -> Query:
         current = Sql('NOT r."superseded"')
         where, narrow = all_of((where, current)), all_of((narrow, current))
     return Query(
-        text, where, narrow, tuple(compiler.terms), superseded, asked, tuple(compiler.patterns)
+        text,
+        where,
+        narrow,
+        tuple(compiler.terms),
+        superseded,
+        asked,
+        tuple(compiler.patterns),
+        _needs_hit(tree),
+        _hits_only_add(tree),
     )
 
 
-def hits_table(query: Query, narrowed: bool = True) -> Sql:
+def hits_table(query: Query) -> Sql:
     """The SELECT that makes `hits`: in which rollouts each text term was found."""
+    return hits_of(query, "messages")
+
+
+def hits_of(query: Query, relation: str) -> Sql:
+    """The same for the messages of one relation. Looks only where the other terms hold."""
     found = [message_has(term) for term in query.terms]
     columns = [Sql(f"bool_or({term.text}) AS t{i}", term.params) for i, term in enumerate(found)]
-    where = any_of(found)
-    if narrowed:
-        ids = Sql("m.rollout IN (SELECT r.id FROM rollouts r WHERE {})").fill(query.narrow)
-        where = all_of((ids, where))
-    return Sql("SELECT m.rollout, {} FROM messages m WHERE {} GROUP BY m.rollout").fill(
-        Sql.join(", ", columns), where
+    narrowed = Sql("m.rollout IN (SELECT r.id FROM rollouts r WHERE {})").fill(query.narrow)
+    return Sql(f"SELECT m.rollout, {{}} FROM {relation} m WHERE {{}} GROUP BY m.rollout").fill(
+        Sql.join(", ", columns), all_of((narrowed, any_of(found)))
     )
 
 
@@ -275,3 +289,25 @@ def _has_text(node: Node) -> bool:
         named = [keys.find(tuple(value.text.split("."))) for value in node.values]
         return any(key is not None and key.key.kind == "text" for key in named)
     return asked is not None and asked.key.kind == "text"
+
+
+def _needs_hit(node: Node) -> bool:
+    if isinstance(node, And):
+        return any(_needs_hit(part) for part in node.parts)
+    if isinstance(node, Or):
+        return all(_needs_hit(part) for part in node.parts)
+    if isinstance(node, Not) or node.key == ("has",) or _asks_for_none(node):
+        return False
+    return _has_text(node)
+
+
+def _hits_only_add(node: Node) -> bool:
+    if isinstance(node, (And, Or)):
+        return all(_hits_only_add(part) for part in node.parts)
+    if isinstance(node, Not):
+        return not _has_text(node)
+    return not (_has_text(node) and _asks_for_none(node))
+
+
+def _asks_for_none(term: Term) -> bool:
+    return term.key is not None and any(v.kind == "word" and v.text == "none" for v in term.values)

@@ -1,29 +1,21 @@
-"""Running compiled queries: one cursor of the engine each, so that threads do not meet."""
+"""Running compiled queries over a reader's views.
+
+Every statement has a connection of its own, so threads and half-read results do not meet.
+If a file goes away while it is read (compaction, `rm`), the reader looks again and the
+statement is repeated.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-from rollscope.model import Rollout
+from typing import TYPE_CHECKING, Any
 
 from .compile import Query, hits_table
 from .errors import QueryError
 from .sql import Sql, all_of
 from .tables import Result
 
-
-class Reader(Protocol):
-    """What is asked of `rollscope.store.reader.Reader`."""
-
-    connection: Any
-
-    def refresh(self) -> Any: ...
-    def close(self) -> None: ...
-    def writers(self) -> Any: ...
-    def problems(self) -> Any: ...
-    def get(self, id: str) -> Rollout | None: ...
-    def runs(self) -> Any: ...
-    def files(self, table: str) -> Any: ...
+if TYPE_CHECKING:
+    from rollscope.store.reader import Reader
 
 
 class Engine:
@@ -34,19 +26,17 @@ class Engine:
 
     def execute(self, sql: Sql) -> Any:
         """A cursor over the result. Take everything from it, or close it."""
-        cursor = self.reader.connection.cursor()
-        return cursor.execute(sql.text, list(sql.params))
+        params = list(sql.params)
+        return self.reader.reading(lambda db: db.cursor().execute(sql.text, params))
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
-        cursor = self.execute(sql)
-        try:
-            return list(cursor.fetchall())
-        finally:
-            cursor.close()
+        """The whole result."""
+        params = list(sql.params)
+        return self.reader.reading(lambda db: _taken(db.cursor(), sql.text, params))
 
     def result(self, sql: Sql) -> Result:
         """The result as something that other libraries can take."""
-        return Result(self.reader.connection.cursor(), sql)
+        return Result(self.reader.cursor(), sql)
 
     def check(self, query: Query) -> None:
         """Raise `QueryError` if the engine cannot read one of the query's patterns."""
@@ -59,6 +49,13 @@ class Engine:
                 said = str(error).partition("Error: ")[2] or str(error)
                 what = f"the pattern cannot be read: {said.splitlines()[0]}"
                 raise QueryError(what, query.text, test.start, test.end) from None
+
+
+def _taken(cursor: Any, text: str, params: list[Any]) -> list[tuple[Any, ...]]:
+    try:
+        return list(cursor.execute(text, params).fetchall())
+    finally:
+        cursor.close()
 
 
 def select(query: Query, columns: Sql, tail: Sql | None = None, also: Sql | None = None) -> Sql:

@@ -36,9 +36,8 @@ class SqlRefused(ValueError):
     """A statement that `Store.sql` does not run; the text says why."""
 
 
-def run(connection: Any, statement: str, params: Sequence[Any] = ()) -> Result:
-    """Run one SELECT. Raises `SqlRefused` for anything else."""
-    cursor = connection.cursor()
+def run(cursor: Any, statement: str, params: Sequence[Any] = ()) -> Result:
+    """Run one SELECT on a connection of its own. Raises `SqlRefused` for anything else."""
     _check(cursor, statement)
     cursor.execute("BEGIN TRANSACTION READ ONLY")
     # The transaction ends with the cursor; nothing in it can be committed.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollscope.model import Rollout
 
@@ -20,17 +20,21 @@ from . import facets as counted
 from . import groups, guarded, overview
 from . import tasks as task_list
 from .compile import Query, compile_query
-from .engine import Engine, Reader
+from .engine import Engine
 from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
 from .groups import Neighbours
 from .order import DEFAULT_ORDER, parse_order
 from .overview import Failure, RibbonStep, RunSummary, Stage
 from .rows import COLUMNS, Row
+from .search import Search
 from .selection import Selection
 from .sql import Sql
 from .tables import Result
 from .tasks import SOLVED, Cell, Kind, Task
+
+if TYPE_CHECKING:
+    from rollscope.store.reader import Reader
 
 
 class Store:
@@ -40,9 +44,9 @@ class Store:
         self, dir: str | os.PathLike[str] | None = None, *, reader: Reader | None = None
     ) -> None:
         if reader is None:
-            from importlib import import_module
+            from rollscope.store.reader import Reader as StoreReader
 
-            reader = import_module("rollscope.store.reader").Reader(dir)
+            reader = StoreReader(os.fspath(dir) if dir is not None else None)
         self.reader = reader
         self.engine = Engine(reader)
 
@@ -85,6 +89,17 @@ class Store:
         self.engine.check(compiled)
         return compiled
 
+    def search(
+        self, query: str, *, columns: Sequence[str] = COLUMNS, limit: int | None = None
+    ) -> Search:
+        """The same rollouts, told while they are being looked for: for searches in text.
+
+        >>> search = store.search('"sys.exit(0)"')
+        >>> for found in search:
+        ...     print(found.rows, found.scanned / found.total)    # search.cancel() ends it
+        """
+        return Search(self.engine, self.query(query), columns, limit)
+
     def find(self, id: str) -> str:
         """The whole id of the rollout that an id, or the beginning of exactly one, names."""
         self.reader.refresh()
@@ -99,6 +114,12 @@ class Store:
             shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
             raise NotFound(f"{id!r} is the beginning of several ids: {shown}")
         return str(found[0])
+
+    def row(self, id: str) -> Row:
+        """The thin row of a rollout, superseded or not."""
+        columns = ", ".join(f'r."{name}"' for name in COLUMNS)
+        sql = Sql(f'SELECT {columns} FROM rollouts r WHERE r."id" = ? LIMIT 1', (self.find(id),))
+        return Row(COLUMNS, self.engine.rows(sql)[0])
 
     def get(self, id: str) -> Rollout:
         """A whole rollout by its id, or by the beginning of it if that is one rollout's only."""
@@ -121,7 +142,7 @@ class Store:
         Nothing can be written, no other file be read, no setting be changed.
         """
         self.reader.refresh()
-        return guarded.run(self.reader.connection, statement, params)
+        return guarded.run(self.reader.cursor(), statement, params)
 
     # -- groups and tasks ------------------------------------------------------------------
 

@@ -44,12 +44,25 @@ T = TypeVar("T")
 
 _TRIES = 50
 
+_FIRST_PIECE, _LARGEST_PIECE = 8 << 20, 128 << 20
+"""Bytes. The first hits of a search show early, and large pieces keep both cores busy."""
+_LIVE_ROW = 2000
+"""Bytes that a row of the tail counts for."""
+
 
 class Problem(NamedTuple):
     """Something in the store that could not be read, or was not shown."""
 
     path: str
     text: str
+
+
+class Piece(NamedTuple):
+    """A part of a table."""
+
+    relation: str
+    size: int
+    """Bytes, about."""
 
 
 class _Run:
@@ -71,6 +84,7 @@ class Reader:
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
         temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
         self._database = duckdb.connect(config=_config(temporary, threads))
+        _confine(self._database, [self.root, temporary])
         self._finalizer = weakref.finalize(self, _clean_up, self._database, temporary)
         self._local = threading.local()
         self._lock = threading.RLock()
@@ -152,6 +166,28 @@ class Reader:
     def files(self, table: str) -> list[str]:
         """The exact list of sealed files of a table, for other engines."""
         return [str(unit.file(table)) for unit in self._units.values() if table in unit.tables]
+
+    def pieces(self, table: str) -> tuple[DuckDBPyConnection, list[Piece]]:
+        """A table in pieces, the newest first and each larger than the one before.
+
+        Together they hold every row once, over the connection that comes with them, which
+        keeps to this state of the store until it is closed.
+        """
+        with self._lock:
+            db = self.cursor()
+            db.begin()
+            live = int(one(db, f"SELECT count(*) FROM tail.{table}")) * _LIVE_ROW
+            units = [unit for unit in self._units.values() if table in unit.tables]
+        made = [Piece(f"tail.{table}", live)] if live else []
+        wanted, batch, size = _FIRST_PIECE, list[Unit](), 0
+        for number, unit in enumerate(units):
+            batch.append(unit)
+            size += unit.file(table).stat().st_size
+            if size >= wanted or number == len(units) - 1:
+                relation = self._shapes.relation(table, batch)
+                made += [Piece(relation, size)] if relation is not None else []
+                wanted, batch, size = min(2 * wanted, _LARGEST_PIECE), [], 0
+        return db, made
 
     def problems(self) -> list[Problem]:
         """Every file, or part of one, that is not shown, and why."""
@@ -308,7 +344,9 @@ class Reader:
         for path, unit in units.items() if self._broken else ():
             whole = tuple(t for t in unit.tables if str(unit.file(t)) not in self._broken)
             units[path] = unit._replace(tables=whole)
-        return units, logs
+        # Newest first: sorted by time, the engine then prunes almost every file.
+        newest = sorted(units.items(), key=lambda item: item[1].last, reverse=True)
+        return dict(newest), logs
 
     def _launches(self, run: _Run) -> dict[str, Times]:
         """The launches of a run, from every place that knows of them."""
@@ -390,8 +428,19 @@ def _config(
         "temp_directory": str(temporary / "spill"),
         "parquet_metadata_cache": True,
         "autoinstall_known_extensions": False,
+        # A filter by up to so many ids skips the rows of others before their text is read:
+        # 20 instead of 970 ms for 512 rollouts out of 100,000. The engine's default is 50.
+        "dynamic_or_filter_threshold": 20_000,
     }
     return config | ({"threads": threads} if threads else {})
+
+
+def _confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
+    """SQL that people write reads these directories and nothing else, whatever it says."""
+    allowed = ", ".join(views.literal(str(directory)) for directory in directories)
+    database.execute(f"SET allowed_directories = [{allowed}]")
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 def _clean_up(database: DuckDBPyConnection, temporary: Path) -> None:

@@ -91,6 +91,11 @@ class Unit(NamedTuple):
     tables: tuple[str, ...]
     """The tables whose files can be opened."""
 
+    @property
+    def last(self) -> float:
+        """When anything of it was last written, Unix seconds."""
+        return max((t.last for t in self.info.launches.values() if t.last is not None), default=0.0)
+
     def file(self, table: str) -> Path:
         return self.directory / f"{table}.parquet"
 

@@ -1,0 +1,170 @@
+"""The whole way: a training program records, a reader asks; live, sealed, and while it moves."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+
+import pytest
+
+import rollscope
+from rollscope import Error, Message, Rollout, Store, Tokens, ToolCall
+from rollscope.query import SqlRefused
+from rollscope.store import paths, seal
+
+
+def record(root: Path) -> None:
+    with rollscope.init(project="p", run="one", dir=root) as run:
+        call = ToolCall(name="python", arguments='{"code": "print(\\"hi\\")"}')
+        run.log(
+            [
+                Rollout(
+                    key="a",
+                    step=1,
+                    split="train",
+                    task=381,
+                    index=0,
+                    reward=1.0,
+                    rewards={"format": 0.5},
+                    meta={"lang": "zh", "n": [1, 2]},
+                    sampling={"temperature": 0.7},
+                    messages=[
+                        Message(role="user", content="What is 6 * 7?"),
+                        Message(
+                            role="assistant",
+                            content="Let me see",
+                            tool_calls=[call],
+                            sampled=True,
+                            tokens=Tokens([1, 2], version=[3, 4]),
+                        ),
+                        Message(role="tool", content="hi\nthere"),
+                    ],
+                ),
+                Rollout(
+                    key="b",
+                    step=1,
+                    split="train",
+                    task=381,
+                    index=1,
+                    reward=math.nan,
+                    error=Error(kind="tool", type="Timeout", text="after 30 s"),
+                    messages=[Message(role="user", content="What is 6 * 7?")],
+                ),
+                Rollout(key="c", step=2, split="eval", task="q-2", reward=0.25, fate="scored"),
+            ]
+        )
+        run.annotate(key="c", fate="trained", advantage=-0.5, **{"meta.late": True})
+        run.metrics(1, {"loss": 0.5})
+
+
+QUERIES = {
+    "": "abc",
+    "task:381": "ab",
+    "reward:>0": "ac",
+    "-reward:>0.5": "bc",
+    "reward:nan": "b",
+    "rewards.format:0.5": "a",
+    "meta.lang:zh": "a",
+    "meta.n:2": "a",
+    "meta.late:true": "c",
+    "sampling.temperature:<1": "a",
+    "tool:python": "a",
+    "version:4": "a",
+    "error:timeout": "b",
+    "fate:trained advantage:<0": "c",
+    "validate:true": "c",
+    "open:true": "",
+    r'"print(\"hi\")"': "a",
+    "role.tool:THERE": "a",
+    "user:/6 . 7/ -assistant:see": "b",
+    "-/6 . 7/": "c",
+    "turns:1": "a",
+}
+
+
+@pytest.fixture(params=["live", "sealed"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    record(tmp_path)
+    if request.param == "sealed":
+        directory = paths.run_dir(tmp_path, "p", "one")
+        for log in sorted((directory / "live").iterdir()):
+            seal.seal(directory, log.name.removesuffix(paths.LOG_ENDING))
+    return rollscope.open(tmp_path)
+
+
+def test_queries_over_what_was_recorded(store: Store) -> None:
+    for query, keys in QUERIES.items():
+        assert sorted(row.key for row in store.rollouts(query)) == list(keys), query
+        told = [row.key for found in store.search(query) for row in found.rows]
+        assert sorted(told) == list(keys), query
+
+
+def test_get_is_whole(store: Store) -> None:
+    (row,) = store.rollouts("tool:python")
+    rollout = store.get(row.id[:8])
+    assert rollout.id == row.id
+    assert [m.role for m in rollout.messages] == ["user", "assistant", "tool"]
+    assert rollout.messages[1].tokens is not None
+    assert rollout.messages[1].tokens.version == [3, 4]
+    assert store.row(row.id).rewards == {"format": 0.5}
+
+
+def test_the_rest_of_the_api_over_what_was_recorded(store: Store) -> None:
+    (row,) = store.rollouts("index:0")
+    assert [sibling.key for sibling in store.group(row.id)] == ["a", "b"]
+    assert [cell.index for cell in store.task_history(381)] == [0, 1]
+    assert [stage.count for stage in store.funnel()] == [3, 3, 3, 1]
+    assert {f.kind for f in store.failures()} == {"tool"}
+    assert store.metrics("one") == {"loss": [(1, 0.5)]}
+    assert [(s.split, s.step) for s in store.ribbon()] == [("eval", 2), ("train", 1)]
+    assert store.rollouts("has:advantage").to_polars()["key"].to_list() == ["c"]
+
+
+def test_sql_reads_the_store_and_nothing_else(store: Store, tmp_path: Path) -> None:
+    count = store.sql("SELECT count(*), count(DISTINCT rollout) FROM messages").fetchall()
+    assert count == [(4, 2)]
+    before = sorted(path for path in tmp_path.rglob("*"))
+    for statement in (
+        f"WITH x AS (COPY (SELECT 1) TO '{tmp_path}/x') SELECT * FROM x",
+        f"SELECT * FROM read_text('{tmp_path}/p/one/run.json')",
+        "SELECT * FROM tail.rollouts",
+    ):
+        with pytest.raises(SqlRefused):
+            store.sql(statement)
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_the_engine_itself_is_confined(store: Store) -> None:
+    """Even past the guard: no other file, no setting."""
+    for statement in ("SELECT * FROM read_text('/etc/hostname')", "SET threads = 1"):
+        with pytest.raises(Exception, match=r"disabled by configuration|locked"):
+            store.reader.cursor().execute(statement)
+
+
+def test_a_store_is_read_by_many_threads_while_it_grows(tmp_path: Path) -> None:
+    run = rollscope.init(project="p", run="one", dir=tmp_path)
+    run.log([Rollout(step=0, task="t", messages=[Message(role="user", content="word")])])
+    store = rollscope.open(tmp_path)
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            for _ in range(10):
+                assert store.rollouts("word").count() >= 1
+                for row in store.rollouts(limit=5):
+                    assert store.get(row.id).id == row.id
+                store.facets(keys=["split"])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for step in range(20):
+        run.log([Rollout(step=step, messages=[Message(role="user", content="word")])])
+    for thread in threads:
+        thread.join()
+    run.finish()
+    assert not failures
+    assert store.rollouts("word").count() == 21
