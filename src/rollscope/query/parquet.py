@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from pathlib import Path
 
 from rollscope.model.schema import TABLES
@@ -24,8 +26,11 @@ def write(engine: Engine, query: Query, folder: Path) -> int:
         ids = select(query, Sql('r."id", r."project", r."run"'))
         db.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {ids.text}", list(ids.params))
         for table in TABLES:
-            path = str(folder / f"{table}.parquet").replace("'", "''")
+            # The engine may write nowhere but in its own directory: each file moves from there.
+            made = engine.reader.temporary / f"{table}-{uuid.uuid4()}.parquet"
+            path = str(made).replace("'", "''")
             db.execute(f"COPY ({_chosen(table)}) TO '{path}' {_OPTIONS}")
+            shutil.move(made, folder / f"{table}.parquet")
         count = int(db.execute("SELECT count(*) FROM chosen").fetchall()[0][0])
         db.execute("DROP TABLE chosen")
         return count

@@ -82,7 +82,8 @@ class Reader:
 
     def __init__(self, root: Path | str | None = None, *, threads: int | None = None) -> None:
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
-        temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
+        self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
+        """A directory that goes with the reader. Besides the store the only one it may touch."""
         self._database = duckdb.connect(config=_config(temporary, threads))
         _confine(self._database, [self.root, temporary])
         self._finalizer = weakref.finalize(self, _clean_up, self._database, temporary)
