@@ -190,7 +190,8 @@ def test_import_names_bad_lines_and_goes_on(cli: Any, tmp_path: Path) -> None:
     assert cli("import", "jsonl", str(path), "--strict").code == 1
 
 
-def test_doctor_and_rm(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compact_doctor_and_rm(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("compact").code == 0
     said = cli("doctor")
     assert said.code == 0
     assert "16 rollouts readable; 0 errors" in said.err

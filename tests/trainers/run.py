@@ -20,7 +20,7 @@ PINS = ROOT / "requirements" / "trainers"
 ENVIRONMENTS = {
     "verl": ("verl", "slime"),
     "skyrl": ("skyrl", "areal", "open_instruct"),
-    "trl": ("trl", "tinker"),
+    "trl": ("trl", "tinker", "torch"),
     "verifiers": ("verifiers",),
 }
 """Which trainers' tests (`tests/trainers/<trainer>`) run in which environment."""

@@ -60,17 +60,35 @@ def own(tokenizer: Any) -> Any:
 def join_pieces(pieces: Sequence[bytes]) -> tuple[str, list[int]]:
     """The text that byte pieces make together, and the end of each piece in characters."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    parts: list[str] = []
     ends: list[int] = []
     length = 0
+    is_open = False  # a character was begun and is not complete
     for piece in pieces:
-        part = decoder.decode(piece)
-        parts.append(part)
-        length += len(part)
-        # A character that was begun and not completed counts as this token's.
-        ends.append(length + bool(decoder.getstate()[0]))
-    parts.append(decoder.decode(b"", True))
-    return "".join(parts), ends
+        width = -1 if is_open else _widths.get(piece, -2)
+        if width == -2:
+            width = _width(piece)
+        if width < 0:  # only a part of some character, or no UTF-8 at all
+            length += len(decoder.decode(piece))
+            is_open = bool(decoder.getstate()[0])
+            ends.append(length + is_open)  # it counts as this token's
+        else:
+            length += width
+            ends.append(length)
+    return b"".join(pieces).decode("utf-8", "replace"), ends
+
+
+_widths: dict[bytes, int] = {}
+"""How many characters a piece is by itself: almost every token of a real vocabulary is whole."""
+
+
+def _width(piece: bytes) -> int:
+    try:
+        width = len(piece.decode())
+    except UnicodeDecodeError:
+        width = -1
+    if len(_widths) < 1_000_000:
+        _widths[piece] = width
+    return width
 
 
 def _text(tokenizer: Any, ids: Sequence[int]) -> str:

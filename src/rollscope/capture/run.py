@@ -85,27 +85,39 @@ class Run:
             return []
         try:
             batch = [rollouts] if isinstance(rollouts, Rollout) else list(rollouts)
-            is_batch = len(batch) > 1
         except Exception as error:
             swallowed("run.log", error)
             return []
-        ids = []
+        ids, good = [], []
         for rollout in batch:
             try:
                 ids.append(self._identify(rollout, step))
+                good.append(rollout)
             except Exception as error:
-                swallowed("run.log", error)
                 ids.append("")
-        kept = batch if self._sampler is None else self._sampled(batch, is_batch)
-        if "torch" in sys.modules:
-            kept = self._on_host(kept)
-        for rollout in kept:
+                self._refuse(error)
+        for rollout in self._prepared(good) if len(good) > 1 or self._sampler else good:
             try:
                 self._record(rollout)
             except Exception as error:
-                self._background.drop("rollouts", _NOT_ENCODED)
-                swallowed("run.log", error)
+                self._refuse(error)
         return ids
+
+    def _refuse(self, error: Exception) -> None:
+        self._background.drop("rollouts", _NOT_ENCODED)
+        swallowed("run.log", error)
+
+    def _prepared(self, batch: list[Rollout]) -> list[Rollout]:
+        """Those of a batch that the sample keeps, their tensors brought to the host."""
+        if self._sampler is not None:
+            keep = self._sampler.keep(batch, is_batch=len(batch) > 1)
+            self._leave_out(keep.count(False))
+            batch = list(itertools.compress(batch, keep))
+        try:
+            return on_host(batch)
+        except Exception as error:  # an odd tensor: each is then taken over by itself
+            swallowed("run.log: taking tensors over", error)
+            return batch
 
     def _identify(self, rollout: Rollout, step: int | None = None) -> str:
         if rollout.id is None:
@@ -122,20 +134,6 @@ class Run:
     def id_of(self, key: Any) -> str:
         """The id of the rollout that this launch calls `key`, whichever process logs it."""
         return keyed_id(self.project, self.name, self.launch, str(key))
-
-    def _sampled(self, batch: list[Rollout], is_batch: bool) -> list[Rollout]:
-        if self._sampler is None:
-            return batch
-        keep = self._sampler.keep(batch, is_batch=is_batch)
-        self._leave_out(keep.count(False))
-        return list(itertools.compress(batch, keep))
-
-    def _on_host(self, batch: list[Rollout]) -> list[Rollout]:
-        try:
-            return on_host(batch)
-        except Exception as error:  # an odd tensor: each is then taken over by itself
-            swallowed("run.log: taking tensors over", error)
-            return batch
 
     def _leave_out(self, count: int) -> None:
         self._sampled_out += count

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
+    "view": ("running", "open the viewer"),
+    "serve": ("running", "serve the viewer for a team"),
     "ls": ("finding", "list runs; with a query, rollouts"),
     "grep": ("finding", "list rollouts that a query finds, with the words it found"),
     "tail": ("finding", "follow new rollouts"),
@@ -26,6 +28,7 @@ COMMANDS = {
     "diff": ("reading", "where two rollouts part"),
     "import": ("moving", "bring in rollouts that others wrote"),
     "export": ("moving", "write rollouts for others to read"),
+    "compact": ("keeping", "merge small files, seal the logs of dead writers"),
     "rm": ("keeping", "remove a run"),
     "doctor": ("keeping", "is everything recorded, readable and right?"),
 }

@@ -1,15 +1,16 @@
-"""`rm`, `doctor`: keep the store in order."""
+"""`compact`, `rm`, `doctor`: keep the store in order."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.text import Text
 
 from . import render
 from .opening import opened, root
-from .output import Failed, console, json_line, say
+from .output import Failed, console, json_line, progress, say
 
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
@@ -18,6 +19,32 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name == "rm":
         command.add_argument("run", metavar="PROJECT/RUN", help="the run to remove")
         command.add_argument("--yes", action="store_true", help="do not ask")
+    if name == "compact":
+        command.add_argument("run", nargs="?", metavar="PROJECT/RUN", help="only this run")
+
+
+def compact(args: argparse.Namespace) -> int:
+    from ..store.compact import compact as compact_run
+
+    with opened(args) as store:
+        runs = [r for r in store.runs() if args.run in (None, f"{r.project}/{r.run}")]
+    if args.run and not runs:
+        raise Failed(f"no run {args.run!r}; rollscope ls lists them")
+    refused = 0
+    with progress("compacting", len(runs)) as update:
+        for number, run in enumerate(runs, 1):
+            done = compact_run(Path(run.directory))
+            update(number)
+            refused += len(done.refused)
+            if args.json:
+                json_line({"project": run.project, "run": run.run, "result": done})
+                continue
+            what = f"{len(done.sealed)} logs sealed, {done.merged} segments merged"
+            is_idle = not (done.sealed or done.merged or done.refused)
+            say(f"{run.project}/{run.run}: {'nothing to do' if is_idle else what}")
+            for why in done.refused:
+                say(f"  left alone: {why}")
+    return int(refused > 0)
 
 
 def rm(args: argparse.Namespace) -> int:

@@ -52,24 +52,26 @@ def console() -> Console:
 
 
 def table(rows: Iterable[Any], columns: Sequence[Column]) -> int:
-    """Print a table. Columns without a width of their own share what is left."""
-    grid = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
-    for column in columns:
-        grid.add_column(
-            column.title,
-            no_wrap=True,
-            overflow="ellipsis",
-            max_width=column.width,
-            ratio=1 if column.width is None else None,
-        )
-    count = 0
-    for row in rows:
-        grid.add_row(*(column.cell(row) for column in columns))
-        count += 1
-    if count:
-        grid.expand = any(column.width is None for column in columns)
-        console().print(grid)
-    return count
+    """Print a table; returns how many rows. Columns without a width share what is left."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    if not cells:
+        return 0
+    out, gap = console(), 2
+    widths = [
+        min(column.width or 10_000, max(len(text) for text in (column.title, *shown)))
+        for column, shown in zip(columns, zip(*cells, strict=True), strict=True)
+    ]
+    free = [i for i, column in enumerate(columns) if column.width is None]
+    taken = sum(w for i, w in enumerate(widths) if i not in free) + gap * (len(columns) - 1)
+    for i in free:
+        widths[i] = min(widths[i], max(8, (out.width - taken) // len(free)))
+    grid = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, gap, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        grid.add_column(column.title, no_wrap=True, overflow="ellipsis", width=width)
+    for row in cells:
+        grid.add_row(*row)
+    out.print(grid)
+    return len(cells)
 
 
 def json_line(value: Any) -> None:

@@ -361,22 +361,31 @@ def frozen(values: Any) -> Any:
         return tuple(values)
     if type(values) is tuple or isinstance(values, (array, bytes)):
         return values if type(values) is tuple else values[:]
-    if np is not None and hasattr(values, "numpy"):  # a tensor: three times faster than below
-        try:
-            return values.numpy().copy()
-        except (TypeError, RuntimeError):
-            pass  # on another device, part of a graph, or bfloat16
-    values = detached(values)
+    if np is not None and hasattr(values, "numpy"):
+        copy = _tensor_copy(values)
+        if copy is not None:
+            return copy
     if np is not None and hasattr(values, "__array__"):
         try:
             return np.array(values)  # always a copy
         except (TypeError, ValueError, RuntimeError):
-            pass  # bfloat16, or on a device that does not say so
+            pass  # on a device that it will not leave by itself
     if hasattr(values, "tolist"):
         return tuple(values.tolist())
     if np is not None and hasattr(values, "__dlpack__"):
         return np.from_dlpack(values).copy()
     return tuple(values)
+
+
+def _tensor_copy(tensor: Any) -> Any:
+    """A tensor as an array: as it is; else off its graph and its device; else (bfloat16) as
+    float32. None if it cannot be had so."""
+    for ready in (None, detached, lambda t: detached(t).float()):
+        try:
+            return (tensor if ready is None else ready(tensor)).numpy().copy()
+        except (TypeError, RuntimeError, AttributeError):
+            continue
+    return None
 
 
 def _nbytes(values: Any) -> int:

@@ -17,7 +17,7 @@ TASK_COLUMNS = ("task_id", "id", "uid", "index", "idx")
 REFERENCE_COLUMNS = ("solution", "answer", "ground_truth", "reference", "target", "label")
 """Columns of the dataset that hold the ground truth. The first that is there is used."""
 
-_TENSORS = (
+TENSORS = (
     "prompt_ids",
     "prompt_mask",
     "completion_ids",
@@ -71,7 +71,7 @@ def convert(
     problems = problems if problems is not None else []
     n = len(inputs)
     total = n if total is None else total
-    host = batch_on_host(output or {}, _TENSORS)
+    host = batch_on_host(output or {}, TENSORS)
     rows = _own_rows(on_host(rewards), n, first, total, problems)
     groups = _groups(inputs, num_generations, first, total, problems)
     advantages = same_length("advantages", host.get("advantages"), n, problems)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ... import capture
-from ...model import Error, Rollout
+from ...model import Error
 from .._arrays import on_host
-from .convert import convert
+from .._later import Later
+from .convert import TENSORS, convert
 
 
 def attach(trainer: Any, *, project: str | None = None, run: str | None = None) -> Any:
@@ -78,6 +80,7 @@ class _Tracer:
         self.start = self.end = 0.0
         self.seen: dict[str, Any] | None = None
         self.counts: dict[tuple[str, str | None, int], int] = {}
+        self.later = Later("trl", run)  # turns tokens to text; owns what follows
         self.waiting: list[tuple[int, list[str]]] = []  # micro step, keys not yet trained
         self._score = trainer._calculate_rewards
         self._generate = trainer._generate_and_score_completions
@@ -127,21 +130,16 @@ class _Tracer:
                 "_generate_and_score_completions did not call _calculate_rewards: no rollouts",
             )
             return
-        rollouts = self.convert(seen, output)
-        self.run.log(rollouts)
-        if self.trainer.model.training:
-            keys = [r.key for r in rollouts if r.key and r.fate == "scored"]
-            self.waiting.append((int(getattr(self.trainer, "_step", 0)), keys))
+        micro = int(getattr(self.trainer, "_step", 0)) if self.trainer.model.training else None
+        self.later(self.convert, self.batch(seen, output), None, micro)
 
     def failed(self, error: Exception) -> None:
         seen, self.seen = self.seen or {}, None
-        rollouts = self.convert(seen, None)
-        for rollout in rollouts:
-            rollout.fate, rollout.fate_reason = "failed", "a reward function raised"
-            rollout.error = Error(kind="grader", type=type(error).__name__, text=str(error))
-        self.run.log(rollouts)
+        why = Error(kind="grader", type=type(error).__name__, text=str(error))
+        self.later(self.convert, self.batch(seen, {}), why, None)
 
-    def convert(self, seen: Mapping[str, Any], output: Mapping[str, Any] | None) -> list[Rollout]:
+    def batch(self, seen: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
+        """All that `convert` needs, as it is now: the trainer goes on."""
         trainer = self.trainer
         training = bool(trainer.model.training)
         updates = int(trainer.state.global_step)
@@ -155,36 +153,43 @@ class _Tracer:
         size = trainer.num_generations
         if not training:
             size = getattr(trainer, "num_generations_eval", size)
-        weights = on_host(getattr(trainer, "reward_weights", None))
+        return {
+            "inputs": [dict(row) for row in seen["inputs"]],
+            "prompts": [_copied(prompt) for prompt in seen["prompts"]],
+            "completions": [_copied(said) for said in seen["completions"]],
+            "completion_ids": [list(ids) for ids in seen["completion_ids_list"]],
+            "output": {name: _own(output[name]) for name in TENSORS if name in output},
+            "rewards": _own(seen.get("rewards")),
+            "reward_names": list(getattr(trainer, "reward_func_names", ())),
+            "reward_weights": _own(getattr(trainer, "reward_weights", None)),
+            "extra": seen.get("extra"),
+            "num_generations": size,
+            "first": int(trainer.accelerator.process_index) * n,
+            "total": world * n,
+            "step": step,
+            "split_name": name,
+            "dataset": self.dataset,
+            "batch": batch,
+            "start": self.start or None,
+            "end": self.end or None,
+            "policy_version": updates,
+            "tokenizer": tokenizer,
+            "ends": (tokenizer.eos_token_id, tokenizer.pad_token_id),
+            "sampling": _sampling(trainer, output),
+        }
+
+    def convert(self, batch: dict[str, Any], error: Error | None, micro: int | None) -> None:
         problems: list[str] = []
-        rollouts = convert(
-            seen["inputs"],
-            seen["prompts"],
-            seen["completions"],
-            seen["completion_ids_list"],
-            output,
-            rewards=seen.get("rewards"),
-            reward_names=list(getattr(trainer, "reward_func_names", ())),
-            reward_weights=weights,
-            extra=seen.get("extra"),
-            num_generations=size,
-            first=int(trainer.accelerator.process_index) * n,
-            total=world * n,
-            step=step,
-            split_name=name,
-            dataset=self.dataset,
-            batch=batch,
-            start=self.start or None,
-            end=self.end or None,
-            policy_version=updates,
-            tokenizer=tokenizer,
-            ends=(tokenizer.eos_token_id, tokenizer.pad_token_id),
-            sampling=_sampling(trainer, output or {}),
-            problems=problems,
-        )
+        rollouts = convert(**batch, problems=problems)
         for problem in sorted(set(problems)):
             capture.report("trl", problem)
-        return rollouts
+        for rollout in rollouts if error is not None else ():
+            rollout.fate, rollout.fate_reason = "failed", "a reward function raised"
+            rollout.error = error
+        self.run.log(rollouts)
+        if micro is not None:
+            keys = [r.key for r in rollouts if r.key and r.fate == "scored"]
+            self.waiting.append((micro, keys))
 
     def step_done(self, state: Any) -> None:
         """Every row of a batch was learned from when all its slices were used once.
@@ -195,12 +200,14 @@ class _Tracer:
         args = self.trainer.args
         micro = int(getattr(self.trainer, "_step", 0))
         slices = int(getattr(args, "steps_per_generation", 1) or 1)
-        one_step = slices <= int(args.gradient_accumulation_steps)
         facts: dict[str, Any] = {"fate": "trained"}
-        if one_step:
+        if slices <= int(args.gradient_accumulation_steps):
             facts["trained_step"] = int(state.global_step)
-        done = [keys for start, keys in self.waiting if micro - start >= slices]
-        self.waiting = [(s, keys) for s, keys in self.waiting if micro - s < slices]
+        self.later(self.trained, micro - slices, facts)
+
+    def trained(self, until: int, facts: dict[str, Any]) -> None:
+        done = [keys for micro, keys in self.waiting if micro <= until]
+        self.waiting = [(micro, keys) for micro, keys in self.waiting if micro > until]
         for key in (key for keys in done for key in keys):
             self.run.annotate(key=key, **facts)
 
@@ -217,3 +224,14 @@ def _sampling(trainer: Any, output: Mapping[str, Any]) -> dict[str, Any]:
     if "sampling_per_token_logps" in output:
         found["logprobs"] = "processed"  # TRL starts vLLM with --logprobs-mode processed_logprobs
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _own(values: Any) -> Any:
+    """On the host and not shared with the trainer."""
+    host = on_host(values)
+    return host.copy() if host is not values and hasattr(host, "copy") else copy.copy(host)
+
+
+def _copied(said: Any) -> Any:
+    """A text, or messages that reward functions may go on changing."""
+    return [dict(m) for m in said] if isinstance(said, list) else said

@@ -1,0 +1,50 @@
+"""`view` and `serve`: look at rollouts in the browser."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .opening import HOW_TO_RECORD, add_query, home_relative, opened, root, text
+from .output import Failed, say
+
+
+def arguments(name: str, command: argparse.ArgumentParser) -> None:
+    command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
+    if name == "view":
+        add_query(command)
+        command.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    if name == "serve":
+        command.add_argument("store", nargs="?", help="the store's folder (or --dir)")
+        command.add_argument(
+            "--host", default="127.0.0.1", help="other than loopback demands a token"
+        )
+        command.add_argument("--name", action="append", default=[], help="host name behind a proxy")
+        command.add_argument("--allow-labels", action="store_true", help="let readers write labels")
+
+
+def view(args: argparse.Namespace) -> int:
+    from ..server import serve as run_server
+
+    with opened(args) as store:
+        if not store.runs():
+            say(HOW_TO_RECORD.format(root=home_relative(root(args))))
+        run_server(store, port=args.port, open_browser=not args.no_browser, query=text(args))
+    return 0
+
+
+def serve(args: argparse.Namespace) -> int:
+    from ..server import serve as run_server
+
+    args.dir = args.store or args.dir
+    if args.dir and not Path(args.dir).is_dir():
+        raise Failed(f"no store at {args.dir}: there is no such folder", 2)
+    with opened(args) as store:
+        run_server(
+            store,
+            host=args.host,
+            port=args.port,
+            hosts=args.name,
+            allow_labels=args.allow_labels or None,
+        )
+    return 0
