@@ -31,6 +31,10 @@ lint: setup
 test: lint viewer viewer-tests chromium
 	$(PY) -m pytest -n 2 --dist loadfile
 
+# The store of the demo is the usual one, so that `rollscope ls` and its kind find it.
+demo: setup $(if $(filter 0,$(VIEW)),,viewer)
+	$(VENV)/bin/rollscope demo $(if $(filter 0,$(VIEW)),--no-view)
+
 # -- the web page ------------------------------------------------------------------------
 
 PAGE := src/rollscope/viewer/static/index.html

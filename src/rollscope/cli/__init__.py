@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
+    "demo": ("running", "train a small policy and look at its rollouts"),
     "view": ("running", "open the viewer"),
     "serve": ("running", "serve the viewer for a team"),
     "ls": ("finding", "list runs; with a query, rollouts"),

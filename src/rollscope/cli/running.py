@@ -1,4 +1,4 @@
-"""`view` and `serve`: look at rollouts in the browser."""
+"""`demo`, `view` and `serve`: look at rollouts in the browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from .output import Failed, say
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
+    if name == "demo":
+        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--no-view", action="store_true", help="only make the data")
+        command.add_argument("--no-browser", action="store_true", help="do not open a browser")
     command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
     if name == "view":
         add_query(command)
@@ -21,6 +25,21 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         )
         command.add_argument("--name", action="append", default=[], help="host name behind a proxy")
         command.add_argument("--allow-labels", action="store_true", help="let readers write labels")
+
+
+def demo(args: argparse.Namespace) -> int:
+    from .. import demo as small_run
+
+    try:
+        small_run.run(dir=root(args), seed=args.seed, progress=say)
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise Failed(str(error), 2) from None
+    if args.no_view:
+        return 0
+    args.query = ["project:demo"]
+    return view(args)
 
 
 def view(args: argparse.Namespace) -> int:
