@@ -14,7 +14,7 @@ from typing import Any
 
 from .cluster import adopt, share
 from .launch import export_launch
-from .problems import guard, problems, swallowed
+from .problems import guard, problems, report, swallowed
 from .redact import Redactor
 from .run import Run
 from .sample import Sample
@@ -143,11 +143,20 @@ def child_env() -> dict[str, str]:
 
 
 def _redact_text(redact: Any) -> str:
+    """As the environment has it. A function without a name cannot be carried over, and then
+    the other process does not record: nothing is written that should have been cleaned."""
     items = [redact] if isinstance(redact, str) or callable(redact) else list(redact)
-    return ",".join(
+    names = [
         item if isinstance(item, str) else f"{item.__module__}:{item.__qualname__}"
         for item in items
-    )
+    ]
+    if any("<" in name or name.startswith("__main__:") for name in names):
+        report(
+            "redact",
+            f"{', '.join(names)}: other processes cannot find such a function and will not record. "
+            "Put it into a module and give its name: redact='module:function'",
+        )
+    return ",".join(names)
 
 
 def _begin(

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from .problems import report
 from .sample import Sample
 
-QUEUE = 256 * 10**6
-"""Bytes that may be on their way to the disk."""
+QUEUE = 10**9
+"""Bytes that may be on their way to the disk: one large training step, logged at once."""
 MIN_FREE = 2 * 10**9
 """Bytes that must be free on the disk."""
 
@@ -122,8 +122,8 @@ OPTIONS = (
     Option(
         "ROLLSCOPE_QUEUE",
         _size,
-        "a size: `256MB`",
-        f"`{QUEUE // 10**6}MB`",
+        "a size: `500MB`",
+        f"`{QUEUE // 10**9}GB`",
         "Memory that rollouts may take on their way to the disk. When it is full, new ones are "
         "dropped and counted.",
     ),
