@@ -130,8 +130,8 @@ class Reader:
         for attempt in range(_TRIES):
             try:
                 return work(self.connection)
-            except (duckdb.IOException, duckdb.InvalidInputException, FileNotFoundError):
-                if attempt == _TRIES - 1 or not self._recover():
+            except (duckdb.Error, FileNotFoundError) as error:
+                if attempt == _TRIES - 1 or not _is_of_a_file(error) or not self._recover():
                     raise
         raise AssertionError("unreachable")
 
@@ -402,6 +402,12 @@ class Reader:
                 except duckdb.Error as error:
                     self._broken[path] = f"damaged; not shown ({str(error).splitlines()[0][:200]})"
         return len(self._broken) > count
+
+
+def _is_of_a_file(error: Exception) -> bool:
+    """Can it be that a file vanished or is damaged? Else the query itself is wrong."""
+    kinds = (duckdb.IOException, duckdb.InvalidInputException, FileNotFoundError)
+    return isinstance(error, kinds) or type(error) is duckdb.Error
 
 
 def _log_problems(log: Log) -> dict[str, str]:

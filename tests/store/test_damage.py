@@ -1,0 +1,334 @@
+"""Damaged, foreign and newer files: skipped, counted and named; the rest is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+from store_logs import LogFile, header, rollouts
+
+from rollscope.model import Rollout
+from rollscope.model.schema import TABLES, VERSION
+from rollscope.store import frames
+from rollscope.store.compact import compact
+from rollscope.store.reader import Reader
+from rollscope.store.seal import Refused, seal
+
+
+def count(reader: Reader, table: str = "rollouts") -> int:
+    reader.refresh()
+    sql = f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table})"
+    return int(reader.reading(lambda db: db.execute(sql).fetchall())[0][0])
+
+
+def named(reader: Reader) -> str:
+    return "\n".join(f"{problem.path}: {problem.text}" for problem in reader.problems())
+
+
+def two_logs(root: Path) -> tuple[LogFile, LogFile]:
+    logs = LogFile(root, writer="w1"), LogFile(root, writer="w2")
+    for n, log in enumerate(logs):
+        log.log(*rollouts(3, f"{n}-"))
+    return logs
+
+
+# -- live logs --------------------------------------------------------------------------
+
+
+def damage(path: Path, kind: str) -> None:
+    """Hurt the second frame of a log of three frames (or its end)."""
+    data = path.read_bytes()
+    spots = [frame.offset for frame in frames.scan(path)]
+    middle = spots[1] + (spots[2] - spots[1]) // 2
+    if kind == "bit flipped":
+        data = data[:middle] + bytes([data[middle] ^ 16]) + data[middle + 1 :]
+    elif kind == "zero filled":
+        data = data[: spots[1]] + bytes(spots[2] - spots[1]) + data[spots[2] :]
+    elif kind == "hole":
+        data = data[:middle] + data[spots[2] :]
+    elif kind == "text inside":
+        data = data[: spots[1]] + b"hello\n" * 100 + data[spots[2] :]
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["bit flipped", "zero filled", "hole", "text inside"])
+def test_a_damaged_frame_costs_only_itself(tmp_path: Path, kind: str) -> None:
+    log = LogFile(tmp_path)
+    log.log(*rollouts(3, "lost-"))
+    log.log(*rollouts(4, "kept-"))
+    damage(log.path, kind)
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 4
+        assert str(log.path) in named(reader) and "damaged" in named(reader)
+        seal(log.directory, log.name)
+        assert count(reader) == 4
+        assert "kept aside" in named(reader)
+        (aside,) = (log.directory / "segments" / log.name / "damaged").iterdir()
+        assert aside.stat().st_size > 0
+        other = LogFile(tmp_path, writer="other")
+        other.log(*rollouts(2, "more-"))
+        seal(other.directory, other.name)
+        compact(log.directory, grace=0)
+        assert count(reader) == 6
+        assert "kept aside" in named(reader)
+        assert len(list(log.directory.glob("merged/1/*/damaged/*"))) == 1
+
+
+def test_a_lost_header_is_worked_out(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, run="step=5")
+    log.log(*rollouts(2))
+    log.log(*rollouts(2, "more"))
+    data = log.path.read_bytes()
+    first = next(iter(frames.scan(log.path)))
+    log.path.write_bytes(bytes(first.end) + data[first.end :])
+    with Reader(tmp_path) as reader:
+        for sealed in (False, True):
+            if sealed:
+                seal(log.directory, log.name)
+                reader.refresh()
+            names = "SELECT DISTINCT project, run, writer FROM rollouts"
+            assert reader.connection.execute(names).fetchall() == [("p", "step=5", "w")]
+            assert count(reader) == 4
+
+
+def test_a_last_frame_that_is_being_written_is_no_problem(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.log(*rollouts(2))
+    whole = log.path.read_bytes()
+    log.log(*rollouts(2, "next"))
+    grown = log.path.read_bytes()
+    log.path.write_bytes(grown[: len(whole) + 20])
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 2
+        assert reader.problems() == []
+        log.path.write_bytes(grown)
+        assert count(reader) == 4
+
+
+def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.append([b"garbage", b'{"rollout":{"id":"a"}}', b'{"rollout": {', b"[1]"])
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 1
+        assert "3 lines" in named(reader)
+        seal(log.directory, log.name)
+        assert count(reader) == 1
+        assert "3 lines" in named(reader)
+
+
+def test_values_that_do_not_fit_cost_only_themselves(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.append([b'{"rollout":{"id":"a","step":"x","reward":"good","task":7,"messages":3}}'])
+    with Reader(tmp_path) as reader:
+        assert reader.get("a") == Rollout(
+            id="a", task="7", project="p", run="r", launch="launch", worker="worker-0"
+        )
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "x.jsonl.zst", ".hidden"])
+def test_foreign_files_are_named_and_ignored(tmp_path: Path, name: str) -> None:
+    log, _ = two_logs(tmp_path)
+    for part in ("live", "segments", "merged"):
+        (log.directory / part / name).write_bytes(b"what is this?")
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 6
+        assert len(reader.problems()) == (0 if name.startswith(".") else 3)
+        compact(log.directory, grace=0)
+        assert count(reader) == 6
+
+
+def test_an_empty_or_foreign_log_does_no_harm(tmp_path: Path) -> None:
+    log, _ = two_logs(tmp_path)
+    (log.directory / "live" / "w9-0.jsonl.zst").write_bytes(b"")
+    (log.directory / "live" / "w8-0.jsonl.zst").write_bytes(b"no zstd at all" * 100)
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 6
+        for name in ("w8-0", "w9-0"):
+            seal(log.directory, name)
+        assert count(reader) == 6
+        assert "w8-0" in named(reader)
+
+
+# -- sealed files -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["segments", "merged"])
+@pytest.mark.parametrize("kind", ["cut off", "zero filled", "empty", "missing", "foreign"])
+def test_a_damaged_table_costs_only_itself(tmp_path: Path, place: str, kind: str) -> None:
+    logs = two_logs(tmp_path)
+    for log in logs:
+        seal(log.directory, log.name)
+    if place == "merged":
+        compact(logs[0].directory, grace=0, part_bytes=1)
+        third = LogFile(tmp_path, writer="w3")
+        third.log(*rollouts(3, "2-"))
+        seal(third.directory, third.name)
+        compact(logs[0].directory, grace=0, part_bytes=1)
+    with Reader(tmp_path) as reader:
+        before = count(reader), count(reader, "messages")
+        victim = Path(reader.files("messages")[0])
+        size = victim.stat().st_size
+        data = {
+            "cut off": victim.read_bytes()[: size // 2],
+            "zero filled": bytes(size),
+            "empty": b"",
+            "foreign": b"PNG" * 100,
+        }
+        victim.unlink()
+        if kind != "missing":
+            victim.write_bytes(data[kind])
+    with Reader(tmp_path) as reader:
+        assert count(reader) == before[0]
+        assert count(reader, "messages") < before[1]
+        assert str(victim) in named(reader)
+        kept = victim.exists()
+        compact(logs[0].directory, grace=0)
+        assert victim.exists() == kept  # nothing damaged is ever merged or swept away
+        assert count(reader) == before[0]
+
+
+def test_a_bit_flip_inside_a_table_is_found_when_it_is_read(tmp_path: Path) -> None:
+    logs = two_logs(tmp_path)
+    for log in logs:
+        seal(log.directory, log.name)
+    victim = logs[0].directory / "segments" / logs[0].name / "messages.parquet"
+    data = bytearray(victim.read_bytes())
+    data[4:200] = bytes(196)
+    victim.write_bytes(data)
+    with Reader(tmp_path) as reader:
+        assert count(reader, "messages") == 6
+        assert str(victim) in named(reader)
+        assert count(reader) == 6
+
+
+def test_a_lost_segment_json_is_worked_out(tmp_path: Path) -> None:
+    logs = two_logs(tmp_path)
+    for log in logs:
+        seal(log.directory, log.name)
+    (logs[0].directory / "segments" / logs[0].name / "segment.json").write_bytes(b"{")
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 6
+        assert "segment.json" in named(reader)
+        assert reader.get("0-1") is not None
+
+
+def test_a_lost_covers_json_is_worked_out(tmp_path: Path) -> None:
+    logs = two_logs(tmp_path)
+    for log in logs:
+        seal(log.directory, log.name)
+    spare = shutil.copytree(logs[0].directory / "segments", tmp_path / "spare")
+    compact(logs[0].directory, grace=0)
+    (logs[0].directory / "merged" / "1" / "covers.json").unlink()
+    shutil.rmtree(logs[0].directory / "segments")
+    shutil.copytree(spare, logs[0].directory / "segments")  # leftovers must not count twice
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 6
+        assert reader.connection.execute("SELECT count(*) FROM rollouts").fetchone() == (6,)
+        assert "covers.json" in named(reader)
+        compact(logs[0].directory, grace=0)
+        assert count(reader) == 6
+
+
+# -- other versions ----------------------------------------------------------------------
+
+
+def make_newer(segment: Path) -> None:
+    """As a later version might write it: a column more, one fewer, one of another type."""
+    path = segment / "rollouts.parquet"
+    other = path.with_suffix(".new")
+    duckdb.execute(
+        f"COPY (SELECT * EXCLUDE (dataset) REPLACE (step::VARCHAR AS step), 7 AS mood "
+        f"FROM read_parquet('{path}')) TO '{other}' (FORMAT parquet)"
+    )
+    other.rename(path)
+    info = json.loads((segment / "segment.json").read_text())
+    info |= {"version": VERSION + 1, "columns": "other", "news": [1]}
+    (segment / "segment.json").write_text(json.dumps(info))
+
+
+def test_a_newer_segment_is_read_as_it_lies_and_left_alone(tmp_path: Path) -> None:
+    logs = two_logs(tmp_path)
+    for log in logs:
+        seal(log.directory, log.name)
+    segment = logs[0].directory / "segments" / logs[0].name
+    make_newer(segment)
+    with Reader(tmp_path) as reader:
+        sql = "SELECT id, step, dataset FROM rollouts ORDER BY id LIMIT 1"
+        assert reader.connection.execute(sql).fetchall() == [("0-0", 0, None)]
+        assert count(reader) == 6
+        assert "mood" in named(reader) and str(VERSION + 1) in named(reader)
+        report = compact(logs[0].directory, grace=0)
+        assert "newer" in report.refused[0] and segment.is_dir()
+        assert count(reader) == 6
+
+
+def test_a_newer_log_is_read_and_never_sealed(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, version=VERSION + 1)
+    log.append([b'{"rollout":{"id":"a","mood":1},"news":2}', b'{"verdict":{"id":"a"}}'])
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 1
+        assert "newer" in named(reader)
+        with pytest.raises(Refused):
+            seal(log.directory, log.name)
+        assert log.path.exists() and not list((log.directory / "segments").iterdir())
+
+
+def test_a_newer_merged_directory_is_read_and_never_merged_again(tmp_path: Path) -> None:
+    logs = two_logs(tmp_path)
+    for log in logs:
+        seal(log.directory, log.name)
+    compact(logs[0].directory, grace=0)
+    merged = logs[0].directory / "merged" / "1"
+    (part,) = [p for p in merged.iterdir() if p.is_dir()]
+    make_newer(part)
+    third = LogFile(tmp_path, writer="w3")
+    third.log(*rollouts(3, "2-"))
+    seal(third.directory, third.name)
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 9
+        assert compact(logs[0].directory, grace=0).refused
+        assert [p.name for p in merged.parent.iterdir()] == ["1"]
+        assert count(reader) == 9
+
+
+def test_a_log_that_grew_after_it_was_sealed_is_shown_whole(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.log(*rollouts(2))
+    data = log.path.read_bytes()
+    seal(log.directory, log.name)
+    log.path.write_bytes(data)  # its writer was only stopped, and goes on
+    log.log(*rollouts(2, "excess"))
+    with Reader(tmp_path) as reader:
+        assert count(reader) == 4
+        assert not seal(log.directory, log.name)
+        compact(log.directory, grace=0)
+        assert log.path.exists()
+        assert count(reader) == 4
+
+
+def test_a_store_copied_together_shows_each_log_once(tmp_path: Path) -> None:
+    logs = two_logs(tmp_path)
+    kept = [log.path.read_bytes() for log in logs]
+    for log in logs:
+        seal(log.directory, log.name)
+    compact(logs[0].directory, grace=0)
+    for log, data in zip(logs, kept, strict=True):
+        log.path.write_bytes(data)
+    with Reader(tmp_path) as reader:
+        assert reader.connection.execute("SELECT count(*) FROM rollouts").fetchone() == (6,)
+        compact(logs[0].directory, grace=0)
+        assert not any(log.path.exists() for log in logs)
+        assert count(reader) == 6
+
+
+def test_every_file_says_its_version(tmp_path: Path) -> None:
+    log, _ = two_logs(tmp_path)
+    seal(log.directory, log.name)
+    for table in TABLES:
+        path = log.directory / "segments" / log.name / f"{table}.parquet"
+        found = duckdb.execute(f"SELECT key, value FROM parquet_kv_metadata('{path}')").fetchall()
+        assert (b"rollscope", str(VERSION).encode()) in found
+    assert json.loads(header("p", "r", "w", "l"))["log"]["version"] == VERSION
