@@ -235,6 +235,16 @@ def test_live_rollouts_are_sampled_too(own_store: Path) -> None:
     assert kept(own_store) == {"q-0": 3, "q-1": 3}
 
 
+def test_facts_about_rollouts_that_were_left_out_are_left_out(own_store: Path) -> None:
+    """Else they would be facts without a rollout, which look like a fault of the recording."""
+    with rollscope.init(sample=Sample(groups_per_step=1)) as run:
+        run.log([Rollout(step=1, task=f"t{n}", key=f"k{n}") for n in range(5)])
+        for n in range(5):
+            run.annotate(key=f"k{n}", advantage=float(n))
+    (kept,) = reading.rollouts(own_store)
+    assert [fact["rollout"] for fact in reading.facts(own_store)] == [kept["id"]]
+
+
 def test_failed_rollouts_of_a_batch_are_kept_besides(own_store: Path) -> None:
     failed = Rollout(step=1, task="bad", fate="failed")
     with rollscope.init(sample=Sample(fraction=1e-9)) as run:

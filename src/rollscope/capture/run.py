@@ -28,6 +28,7 @@ from .sample import Sampler
 from .setup import Setup
 
 _NOT_ENCODED = "could not be encoded"
+_REMEMBERED = 100_000  # rollouts that a sample left out, whose late facts are left out as well
 
 
 class Run:
@@ -44,6 +45,7 @@ class Run:
         self.before_finish: list[Callable[[], None]] = []
         """Called by `finish`: what adapters have taken and not handed over yet."""
         self._sampled_out = 0
+        self._left_out: dict[str, None] = {}
         self._is_off = is_off
         self._is_finished = is_off
         self._start_writer()
@@ -111,7 +113,7 @@ class Run:
         """Those of a batch that the sample keeps, their tensors brought to the host."""
         if self._sampler is not None:
             keep = self._sampler.keep(batch, is_batch=len(batch) > 1)
-            self._leave_out(keep.count(False))
+            self._leave_out([r for r, kept in zip(batch, keep, strict=True) if not kept])
             batch = list(itertools.compress(batch, keep))
         try:
             return on_host(batch)
@@ -135,9 +137,14 @@ class Run:
         """The id of the rollout that this launch calls `key`, whichever process logs it."""
         return keyed_id(self.project, self.name, self.launch, str(key))
 
-    def _leave_out(self, count: int) -> None:
-        self._sampled_out += count
+    def _leave_out(self, rollouts: list[Rollout]) -> None:
+        """Count them, and remember their ids: what is said about them later is left out, too."""
+        self._sampled_out += len(rollouts)
         self._background.log.info.counters.sampled_out = self._sampled_out
+        for rollout in rollouts:
+            self._left_out[str(rollout.id)] = None
+        while len(self._left_out) > _REMEMBERED:
+            del self._left_out[next(iter(self._left_out))]
 
     def _record(self, rollout: Rollout) -> None:
         for message in rollout.messages:
@@ -173,6 +180,8 @@ class Run:
             id = rollout if key is None else self.id_of(key)
             if id is None:
                 raise TypeError("annotate needs the id of a rollout, or key=")
+            if id in self._left_out:
+                return
             made = [self._fact(id, name, value) for name, value in named_facts(facts)]
             for name, values in (streams or {}).items():
                 if values is not None:
@@ -214,7 +223,7 @@ class Run:
             head = Rollout(**fields)
             self._identify(head)
             if self._sampler is not None and not self._sampler.keep([head], is_batch=False)[0]:
-                self._leave_out(1)
+                self._leave_out([head])
                 return LiveRollout(None, head)
             return LiveRollout(self, head)
         except Exception as error:
