@@ -9,6 +9,7 @@ import queue
 import sys
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,12 @@ def run(actor: Any) -> Any:
     return actor
 
 
+def finish_writing() -> None:
+    """open-instruct writes its trace files in a pool of threads that nobody waits for."""
+    rl_utils._rollout_executor.shutdown(wait=True)
+    rl_utils._rollout_executor = ThreadPoolExecutor(max_workers=2)
+
+
 __all__ = [
     "DATASET",
     "SOURCE",
@@ -200,6 +207,7 @@ __all__ = [
     "N",
     "data_loader",
     "data_types",
+    "finish_writing",
     "grpo_utils",
     "make_actor",
     "model_utils",

@@ -374,7 +374,7 @@ def test_what_save_traces_wrote_is_read_back(own_store: Path, tmp_path: Path) ->
     sent = [result(0, tools=False), result(1, tools=False), result(2), result(3)]
     sent[0].logprobs[1][0] = float("nan")
     run(make_actor(sent, traces=tmp_path / "traces"))
-    world.rl_utils._rollout_executor.submit(lambda: None).result()
+    world.finish_writing()
     live = {(str(r.task), r.index): r for r in Stored(own_store)}
     assert open_instruct.recognise(tmp_path / "traces")
     found = [r for r in open_instruct.read(tmp_path / "traces", TOK) if isinstance(r, Rollout)]
@@ -397,7 +397,7 @@ def test_what_save_traces_wrote_is_read_back(own_store: Path, tmp_path: Path) ->
 def test_groups_that_the_file_mixes_up_are_put_right(own_store: Path, tmp_path: Path) -> None:
     sent = [result(0, truncated=(1,)), result(1, truncated=(0, 2, 3))]
     run(make_actor(sent, mask_truncated=True, traces=tmp_path / "traces"))
-    world.rl_utils._rollout_executor.submit(lambda: None).result()
+    world.finish_writing()
     found = [r for r in open_instruct.read(tmp_path / "traces", TOK) if isinstance(r, Rollout)]
     assert sorted(Counter(r.group for r in found).values()) == [1, 3]
     assert {r.index for r in found} == {None}
@@ -409,7 +409,7 @@ def test_without_the_tokenizer_ids_are_kept_and_the_lack_is_told(
     own_store: Path, tmp_path: Path
 ) -> None:
     run(make_actor([result(0), result(1)], traces=tmp_path / "traces"))
-    world.rl_utils._rollout_executor.submit(lambda: None).result()
+    world.finish_writing()
     found = list(open_instruct.read(tmp_path / "traces"))
     assert "the tokenizer of tiny is not on this machine" in str(found[0])
     assert len(found) == 9
