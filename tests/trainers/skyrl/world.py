@@ -8,9 +8,17 @@ was trained on) find each other without any help of SkyRL or Rollscope.
 from __future__ import annotations
 
 import asyncio
+import sys
+import typing
 import zlib
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
+
+import typing_extensions
+
+if sys.version_info < (3, 12):
+    # SkyRL's types cannot be imported below 3.12 otherwise: pydantic refuses the stdlib's.
+    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[assignment]
 
 import skyrl_gym
 import tinytok

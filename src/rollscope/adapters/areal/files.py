@@ -9,15 +9,13 @@ policy did not write are missing: AReaL leaves them out.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ...model import Message, Rollout, prompt_task
 from ...model.problem import Problem
+from .._lines import first_record, records
 from .._messages import split_text
 
 _OWN = {"task_id", "sample_idx", "prompt_len", "tail_version", "reward", "prompt", "completion"}
@@ -26,28 +24,21 @@ _SPLITS = {"rollout": "train", "eval-rollout": "eval"}
 
 def recognise(path: str | Path) -> bool:
     """Is this one of AReaL's dumps, or a directory of them?"""
-    with contextlib.suppress(OSError, StopIteration, msgspec.DecodeError, UnicodeDecodeError):
-        with next(_files(Path(path))).open("rb") as file:
-            first = msgspec.json.decode(file.readline())
-        return isinstance(first, dict) and first.keys() >= _OWN
-    return False
+    file = next(_files(Path(path)), None)
+    return file is not None and first_record(file).keys() >= _OWN
 
 
 def read(path: str | Path) -> Iterator[Rollout | Problem]:
     """Every rollout of a file, or of all files below a directory."""
     for file in _files(Path(path)):
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    row = msgspec.json.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    yield Problem(file, number, f"not JSON: {error}")
-                    continue
-                if isinstance(row, dict) and row.keys() >= _OWN:
-                    yield _rollout(row, file)
-                else:
-                    missing = ", ".join(sorted(_OWN - set(row))) if isinstance(row, dict) else row
-                    yield Problem(file, number, f"no row of an AReaL dump: missing {missing!s:.80}")
+        for number, row in enumerate(records(file), 1):
+            if isinstance(row, Problem):
+                yield row
+            elif row.keys() >= _OWN:
+                yield _rollout(row, file)
+            else:
+                missing = ", ".join(sorted(_OWN - row.keys()))
+                yield Problem(file, number, f"no row of an AReaL dump: it has no {missing}")
 
 
 def _files(path: Path) -> Iterator[Path]:

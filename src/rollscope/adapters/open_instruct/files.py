@@ -11,18 +11,16 @@ prompt tokens here; where a step's rows show that some were taken out, `request_
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ...model import Error, Rollout, Span
 from ...model.identity import prompt_task
 from ...model.problem import Problem
+from .._lines import first_record, records
 from .._rows import Row, join
 
 _OWN = {"step", "sample_idx", "prompt_idx", "prompt_tokens", "response_tokens", "finish_reason"}
@@ -30,11 +28,8 @@ _OWN = {"step", "sample_idx", "prompt_idx", "prompt_tokens", "response_tokens", 
 
 def recognise(path: str | Path) -> bool:
     """Is this a file that `--save_traces` wrote, or a directory of them?"""
-    with contextlib.suppress(OSError, IndexError, msgspec.DecodeError, UnicodeDecodeError):
-        with _shards(Path(path))[0].open("rb") as file:
-            first = msgspec.json.decode(_standard(file.readline()))
-        return isinstance(first, dict) and first.keys() >= _OWN
-    return False
+    shards = _shards(Path(path))
+    return bool(shards) and first_record(shards[0]).keys() >= _OWN
 
 
 def read(path: str | Path, tokenizer: Any = None) -> Iterator[Rollout | Problem]:
@@ -67,10 +62,8 @@ def _shards(path: Path) -> list[Path]:
 
 def _metadata(file: Path) -> tuple[str | None, str | None]:
     run = file.stem.rpartition("_rollouts_")[0] or None
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        made = msgspec.json.decode((file.parent / f"{run}_metadata.jsonl").read_bytes())
-        return made.get("run_name") or run, made.get("model_name")
-    return run, None
+    made = first_record(file.parent / f"{run}_metadata.jsonl")
+    return made.get("run_name") or run, made.get("model_name")
 
 
 def _tokenizer(model: str | None) -> tuple[Any, str | None]:
@@ -87,28 +80,12 @@ def _tokenizer(model: str | None) -> tuple[Any, str | None]:
         return None, f"text is missing: the tokenizer of {model} is not on this machine; {how}"
 
 
-def _standard(line: bytes) -> bytes:
-    """Python's json writes NaN and Infinity, which no standard knows."""
-    if b"NaN" in line or b"Infinity" in line:
-        for word in (b"-Infinity", b"Infinity", b"NaN"):
-            line = line.replace(b" " + word, b' "' + word + b'"').replace(
-                b"[" + word, b'["' + word + b'"'
-            )
-    return line
-
-
 def _rows(file: Path) -> Iterator[dict[str, Any] | Problem]:
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = msgspec.json.decode(_standard(line))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                yield Problem(file, number, f"not JSON: {error}")
-                continue
-            if isinstance(row, dict) and row.keys() >= _OWN:
-                yield row
-            else:
-                yield Problem(file, number, "no row of open-instruct's --save_traces")
+    for number, row in enumerate(records(file), 1):
+        if isinstance(row, Problem) or row.keys() >= _OWN:
+            yield row
+        else:
+            yield Problem(file, number, "no row of open-instruct's --save_traces")
 
 
 def _step(row: dict[str, Any] | Problem) -> Any:
@@ -137,7 +114,6 @@ def _of_step(rows: list[dict[str, Any]], tokenizer: Any) -> Iterator[Rollout]:
 
 def _rollout(row: dict[str, Any], tokenizer: Any, is_whole: bool) -> Rollout:
     prompt, response = row["prompt_tokens"], row["response_tokens"]
-    logprobs = row.get("logprobs")
     info = row.get("request_info") if is_whole else None
     stats = (info or {}).get("tool_call_stats") or []
     joined = join(
@@ -147,7 +123,7 @@ def _rollout(row: dict[str, Any], tokenizer: Any, is_whole: bool) -> Rollout:
                 len(prompt),
                 # Masks are not in the file: with tools, who wrote what is not known.
                 None if stats or info is None else [1] * len(response),
-                {"logprob": None if logprobs is None else [float(p) for p in logprobs]},
+                {"logprob": row.get("logprobs")},
             )
         ],
         tokenizer=tokenizer,
@@ -159,8 +135,8 @@ def _rollout(row: dict[str, Any], tokenizer: Any, is_whole: bool) -> Rollout:
         # Steps are counted from 0 in the file, from 1 in open-instruct's metrics.
         step=row["step"] + 1,
         trained_step=row["step"] + 1,
-        reward=_number(row.get("reward")),
-        advantage=_number(row.get("advantage")),
+        reward=row.get("reward"),
+        advantage=row.get("advantage"),
         stop_reason=row["finish_reason"],
         truncated=row["finish_reason"] != "stop",
         dataset=dataset if dataset is None or isinstance(dataset, str) else "+".join(dataset),
@@ -178,7 +154,3 @@ def _rollout(row: dict[str, Any], tokenizer: Any, is_whole: bool) -> Rollout:
         span = Span(name=stat["tool_name"], error=failed, meta={"seconds": stat.get("runtime")})
         rollout.spans.append(span)
     return rollout
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
