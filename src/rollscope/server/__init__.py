@@ -7,6 +7,7 @@ asgi = server.app(store)               # the application alone, for any ASGI ser
 """
 
 from .app import app
+from .bundle import bundle
 from .serve import serve
 
-__all__ = ["app", "serve"]
+__all__ = ["app", "bundle", "serve"]

@@ -1,6 +1,152 @@
-/** The same answers from the files of a bundle. See `rollscope bundle`. */
-import type { Api } from "./client";
+/** The same answers from the files of a bundle: no server, so the page counts by itself. */
+import { align } from "../lib/align";
+import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
+import { matcher, sorter } from "../lib/filter";
+import { literal, needles } from "../lib/query";
+import { stripOf } from "../lib/strip";
+import { Refused, type Api } from "./client";
+import type { Body, Detail, Hit, Keys, Row, Run, Spans, TokenBlock } from "./types";
 
-export function files(_root: string): Api {
-  throw new Error("bundles are not ready");
+interface Whole {
+  detail: Detail;
+  messages: Body[];
+  tokens: TokenBlock[];
+  spans: Spans;
 }
+
+const KEPT = 12; // whole rollouts in memory
+
+export async function files(root: string): Promise<Api> {
+  const load = async <A>(name: string): Promise<A> => {
+    const answer = await fetch(root + name);
+    if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
+    return (await answer.json()) as A;
+  };
+  const rows = (await load<{ rows: Row[] }>("rows.json")).rows;
+  const places = new Map(rows.map((row, n) => [row.id, n]));
+  const kept = new Map<string, Promise<Whole>>();
+
+  function whole(id: string): Promise<Whole> {
+    const n = places.get(id);
+    if (n === undefined) return Promise.reject(refusal(`rollout ${id} is not in this bundle`));
+    const found = kept.get(id) ?? load<Whole>(`rollouts/${n}.json`);
+    kept.delete(id);
+    kept.set(id, found);
+    const oldest = kept.keys().next().value;
+    if (kept.size > KEPT && oldest !== undefined) kept.delete(oldest);
+    return found;
+  }
+
+  let last: { key: string; rows: Row[] } | undefined;
+  function select(q: string, order = ""): Row[] {
+    const key = `${q}|${order}`;
+    if (last?.key !== key) last = { key, rows: sorter(order)(rows.filter(matcher(q))) };
+    return last.rows;
+  }
+  const asked = <A>(make: () => A): Promise<A> => new Promise((done) => done(make()));
+
+  return {
+    fixed: true,
+    status: () => asked(() => ({ version: "bundle", generation: "1", rollouts: rows.length, can_label: false, empty_help: [] })),
+    runs: () => asked(() => ({ runs: runsOf(rows) })),
+    rollouts: ({ q, order, at, limit }) =>
+      asked(() => {
+        const found = select(q, order);
+        return { rows: found.slice(at, at + limit), at, count: found.length, superseded: 0, next: null, generation: "1" };
+      }),
+    detail: async (id) => (await whole(id)).detail,
+    messages: async (id, first, count) => ({ first, messages: (await whole(id)).messages.slice(first, first + count) }),
+    text: async (id, n, start) => {
+      const body = (await whole(id)).messages[n];
+      if (!body) throw refusal("no such message");
+      return { ...body, text: [...(body.text ?? "")].slice(start).join(""), start_char: start };
+    },
+    tokens: async (id, first, count) => ({ messages: (await whole(id)).tokens.filter((block) => block.n >= first && block.n < first + count) }),
+    strip: async (id, stream) => stripOf((await whole(id)).tokens, stream),
+    spans: async (id) => (await whole(id)).spans,
+    neighbours: (id) => asked(() => neighboursOf(rows, id)),
+    start: (q) => asked(() => startOf(select(q))),
+    random: (q) => asked(() => ({ id: select(q)[Math.floor(Math.random() * select(q).length)]?.id ?? null, best: null, worst: null })),
+    facets: (q) => asked(() => facetsOf(select(q))),
+    histograms: (q) => asked(() => histogramsOf(select(q))),
+    ribbon: (q) => asked(() => ribbonOf(select(q))),
+    tasks: ({ q, kind, order, at }) => asked(() => tasksOf(select(q), kind, order, at)),
+    history: ({ task, dataset }) =>
+      asked(() => {
+        const found = rows.filter((row) => row.task === task && (dataset === null || row.dataset === dataset));
+        return { task, dataset, rows: found, count: found.length, preview: found[0]?.prompt_preview ?? null, reference: null };
+      }),
+    funnel: (q) => asked(() => funnelOf(select(q))),
+    failures: (q) => asked(() => failuresOf(select(q))),
+    compare: async (ids) => {
+      const all = await Promise.all(ids.map(whole));
+      return align(all.map((one) => ({ row: one.detail.row, messages: one.messages })));
+    },
+    hits: async (id, q, find) => ({ hits: hitsOf((await whole(id)).messages, [...needles(q), ...(find ? [literal(find, "giu")] : [])]) }),
+    keys: () => load<Keys>("keys.json"),
+    values: (key, prefix) =>
+      asked(() => {
+        const facet = facetsOf(rows, [key], 1000).facets[0];
+        const values = (facet?.values ?? []).filter((v) => v.value?.toLowerCase().startsWith(prefix.toLowerCase())).slice(0, 20);
+        return { key, values, more: 0 };
+      }),
+    label: () => Promise.reject(refusal("a bundle cannot be labelled")),
+    login: () => Promise.resolve(null),
+    search: () => Promise.reject(refusal("a bundle has no search of its own")),
+    listen: () => () => undefined,
+  };
+}
+
+const refusal = (error: string): Refused => new Refused(404, { error, start: null, end: null, suggestions: [] });
+
+function runsOf(rows: Row[]): Run[] {
+  return [...Map.groupBy(rows, (row) => `${row.project}\n${row.run}`).values()].map((mine) => {
+    const steps = mine.map((row) => row.step).filter((step) => step !== null);
+    return {
+      project: mine[0]?.project ?? "",
+      run: mine[0]?.run ?? "",
+      rollouts: mine.length,
+      superseded: 0,
+      first_step: steps.length ? Math.min(...steps) : null,
+      last_step: steps.length ? Math.max(...steps) : null,
+      last_time: mine.reduce<number | null>((t, row) => (row.time !== null && row.time > (t ?? 0) ? row.time : t), null),
+      live: false,
+    };
+  });
+}
+
+const groupOf = (row: Row): string => [row.project, row.run, row.split, row.step, row.group ?? row.task ?? row.id].join("\n");
+
+function startOf(rows: Row[]): { id: string | null; best: null; worst: null } {
+  for (const mine of Map.groupBy(rows, groupOf).values()) {
+    if (new Set(mine.map((row) => row.reward).filter((r) => typeof r === "number")).size > 1) return { id: mine[0]?.id ?? null, best: null, worst: null };
+  }
+  return { id: rows[0]?.id ?? null, best: null, worst: null };
+}
+
+function neighboursOf(rows: Row[], id: string): Awaited<ReturnType<Api["neighbours"]>> {
+  const me = rows.find((row) => row.id === id);
+  if (!me) throw refusal("not in this bundle");
+  const groups = [...Map.groupBy(rows, groupOf)];
+  const at = groups.findIndex(([key]) => key === groupOf(me));
+  const same = rows.filter((row) => row.task !== null && row.task === me.task && row.run === me.run && row.split === me.split && row.step !== null);
+  const nearest = (list: Row[], way: 1 | -1): string | null => {
+    const step = list.map((row) => row.step ?? 0).sort((a, b) => way * (a - b))[0];
+    const there = list.filter((row) => row.step === step);
+    return (there.find((row) => row.index === me.index) ?? there[0])?.id ?? null;
+  };
+  return {
+    siblings: (groups[at]?.[1] ?? []).toSorted((a, b) => (a.index ?? 0) - (b.index ?? 0)),
+    previous_group: groups[at + 1]?.[1][0]?.id ?? null,
+    next_group: groups[at - 1]?.[1][0]?.id ?? null,
+    earlier: nearest(same.filter((row) => (row.step ?? 0) < (me.step ?? 0)), -1),
+    later: nearest(same.filter((row) => (row.step ?? 0) > (me.step ?? 0)), 1),
+  };
+}
+
+function hitsOf(messages: Body[], patterns: RegExp[]): Hit[] {
+  return messages.flatMap((body) =>
+    patterns.flatMap((pattern) => [...(body.text ?? "").matchAll(pattern)].filter((m) => m[0]).map((m) => ({ message: body.n, start: m.index, end: m.index + m[0].length, where: "text" }))),
+  );
+}
+

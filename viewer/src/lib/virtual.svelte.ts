@@ -50,7 +50,8 @@ export class Windowed {
   };
 
   show(at: number, align: "start" | "center" | "auto" = "start"): void {
-    this.#virtualizer?.scrollToIndex(at, { align });
+    if (at === 0) this.#virtualizer?.scrollToOffset(0);
+    else this.#virtualizer?.scrollToIndex(at, { align });
   }
 
   #read(): void {

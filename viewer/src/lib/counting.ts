@@ -1,0 +1,166 @@
+/** What the server counts with its engine, counted over a bundle's rows. */
+import type { Bar, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepColumn, TaskRow, Tasks } from "../api/types";
+import { finite } from "./num";
+import { term } from "./query";
+
+const FACETS = ["split", "fate", "stop_reason", "error_kind", "environment", "dataset", "tools", "flags", "labels"];
+const NUMBERS = ["reward", "advantage", "response_tokens", "turns", "step"] as const;
+const SOLVED = 0.5;
+const ENDS = ["dropped", "masked", "rejected", "failed"];
+
+const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
+const known = (list: (number | string | null)[]): number[] => list.map(finite).filter((n): n is number => n !== null);
+const quantile = (sorted: number[], q: number): number | null => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? null;
+
+export function facetsOf(rows: Row[], keys: string[] = FACETS, limit = 12): Facets {
+  return {
+    facets: keys.map((key) => {
+      const counts = new Map<string | null, number>();
+      for (const row of rows) {
+        const value = row[({ tool: "tools", label: "labels", flag: "flags" }[key] ?? key) as keyof Row] as string | string[] | null;
+        const entries = Array.isArray(value) ? (value.length ? value : [null]) : [value === null || value === undefined ? null : String(value)];
+        for (const entry of entries) counts.set(entry, (counts.get(entry) ?? 0) + 1);
+      }
+      const absent = counts.get(null);
+      counts.delete(null);
+      const listed = [...counts].map(([value, count]) => ({ value, count })).toSorted((a, b) => b.count - a.count);
+      const values: { value: string | null; count: number }[] = listed.slice(0, limit);
+      if (absent && values.length) values.push({ value: null, count: absent });
+      return { key, values, more: Math.max(0, listed.length - limit) };
+    }),
+  };
+}
+
+export function histogramsOf(rows: Row[], bins = 40): Histograms {
+  return {
+    histograms: NUMBERS.map((key) => {
+      const values = rows.map((row) => row[key]);
+      const numbers = known(values);
+      const missing = values.filter((v) => v === null).length;
+      const base = { key, missing, not_finite: rows.length - missing - numbers.length, mean: mean(numbers) };
+      if (numbers.length === 0) return { ...base, low: null, high: null, counts: [] };
+      const low = Math.min(...numbers);
+      let high = Math.max(...numbers);
+      let bars = bins;
+      if (key !== "reward" && key !== "advantage") {
+        const per = Math.ceil((high - low + 1) / bins);
+        bars = Math.ceil((high - low + 1) / per);
+        high = low + per * bars;
+      }
+      const counts = new Array<number>(bars).fill(0);
+      for (const n of numbers) {
+        const at = Math.min(bars - 1, Math.floor(((n - low) / (high - low || 1)) * bars));
+        counts[at] = (counts[at] ?? 0) + 1;
+      }
+      return { ...base, low, high, counts };
+    }),
+  };
+}
+
+export function ribbonOf(rows: Row[]): Ribbon {
+  const lanes = Map.groupBy(rows.filter((row) => row.step !== null), (row) => [row.project, row.run, row.split].join("\n"));
+  return {
+    runs: [...lanes.values()].map((mine) => ({
+      project: mine[0]?.project ?? "",
+      run: mine[0]?.run ?? "",
+      split: mine[0]?.split ?? null,
+      steps: [...Map.groupBy(mine, (row) => row.step ?? 0)].toSorted((a, b) => a[0] - b[0]).map(([step, list]) => column(step, list)),
+      metrics: {},
+    })),
+  };
+}
+
+function column(step: number, rows: Row[]): StepColumn {
+  const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
+  const groups = [...Map.groupBy(rows, (row) => row.group ?? row.task).values()];
+  return {
+    step,
+    rollouts: rows.length,
+    mean: mean(rewards),
+    low: quantile(rewards, 0.1),
+    high: quantile(rewards, 0.9),
+    truncated: rows.filter((row) => row.truncated).length,
+    errors: rows.filter((row) => row.error_kind ?? row.error_type).length,
+    groups: groups.length,
+    dead: groups.filter((g) => g.length > 1 && g.every((row) => row.reward !== null && row.reward === g[0]?.reward)).length,
+    scored: rewards.length,
+    length: mean(known(rows.map((row) => row.response_tokens))),
+  };
+}
+
+export function tasksOf(rows: Row[], kind: string, order: string, at: number): Tasks {
+  const all = [...Map.groupBy(rows.filter((row) => row.task !== null), (row) => `${row.dataset}\n${row.task}`).values()].map(task);
+  const chosen = kind ? all.filter((row) => row.kind === kind || (kind === "flipped" && row.flips > 0)) : all;
+  const name = order.replace(/^-/, "") as keyof TaskRow | "change";
+  const value = (row: TaskRow): number | string | null =>
+    name === "change" ? (finite(row.last_rate) ?? 0) - (finite(row.first_rate) ?? 0) : ((row[name] as number | string | null) ?? null);
+  const sorted = chosen.toSorted((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    const less = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+    return order.startsWith("-") ? -less : less;
+  });
+  return { tasks: sorted.slice(at, at + 200), count: sorted.length };
+}
+
+function task(rows: Row[]): TaskRow {
+  const steps = [...Map.groupBy(rows, (row) => row.step ?? -1)].toSorted((a, b) => a[0] - b[0]);
+  const rates = steps.map(([, list]) => mean(known(list.map((row) => row.reward)).map((r) => (r >= SOLVED ? 1 : 0)))).filter((r): r is number => r !== null);
+  const [first, last] = [rates[0] ?? null, rates.at(-1) ?? null];
+  const best = rates.length ? Math.max(...rates) : null;
+  const flips = rates.filter((rate, i) => i > 0 && rate >= 0.5 !== (rates[i - 1] ?? 0) >= 0.5).length;
+  let kind = "mixed";
+  if (best === null) kind = "not scored";
+  else if (best === 0) kind = "never";
+  else if (Math.min(...rates) === 1) kind = "always";
+  else if (best >= 0.5 && (last ?? 0) < 0.5) kind = "regressed";
+  else if ((first ?? 0) < 0.5 && (last ?? 0) >= 0.5) kind = "flipped";
+  return {
+    task: rows[0]?.task ?? "",
+    dataset: rows[0]?.dataset ?? null,
+    rollouts: rows.length,
+    steps: steps.length,
+    first_step: steps[0]?.[0] ?? null,
+    last_step: steps.at(-1)?.[0] ?? null,
+    solved: 0,
+    scored: 0,
+    first_rate: first,
+    last_rate: last,
+    best_rate: best,
+    flips,
+    kind,
+    preview: rows[0]?.prompt_preview ?? null,
+  };
+}
+
+export function funnelOf(rows: Row[]): Funnel {
+  const scored = rows.filter((row) => row.reward !== null);
+  const kept = scored.filter((row) => !ENDS.includes(row.fate ?? ""));
+  const stages: [string, Row[], string][] = [
+    ["generated", rows, ""],
+    ["scored", scored, "has:reward"],
+    ["kept", kept, `has:reward -fate:${ENDS.join(",")}`],
+    ["trained", kept.filter((row) => row.fate === "trained"), "has:reward fate:trained"],
+  ];
+  const ends = [...Map.groupBy(rows, (row) => row.fate)].map(([fate, mine]): Bar => ({
+    name: fate ?? "fate not known",
+    count: mine.length,
+    q: term("fate", fate),
+    reasons: [...Map.groupBy(mine.filter((row) => row.fate_reason !== null), (row) => row.fate_reason)].map(([reason, list]): Bar => ({ name: reason ?? "", count: list.length, q: `${term("fate", fate)} ${term("fate_reason", reason)}`, reasons: [] })),
+  }));
+  return { total: rows.length, stages: stages.map(([name, list, q]) => ({ name, count: list.length, q, reasons: [] })), ends: ends.toSorted((a, b) => b.count - a.count) };
+}
+
+export function failuresOf(rows: Row[]): Failures {
+  const failed = rows.filter((row) => row.error_kind ?? row.error_type);
+  const groups = [...Map.groupBy(failed, (row) => `${row.error_kind}\n${row.error_type}`).values()].toSorted((a, b) => b.length - a.length);
+  const kinds = [...Map.groupBy(failed, (row) => row.error_kind)].map(([kind, mine]): Bar => ({ name: kind ?? "not known", count: mine.length, q: term("error_kind", kind), reasons: [] }));
+  return {
+    total: rows.length,
+    kinds,
+    failures: groups.map((mine) => {
+      const steps = known(mine.map((row) => row.step));
+      const [one] = mine;
+      return { kind: one?.error_kind ?? null, type: one?.error_type ?? null, count: mine.length, q: `${term("error_kind", one?.error_kind ?? null)} ${term("error_type", one?.error_type ?? null)}`, example: one ?? null, text: null, first_step: steps.length ? Math.min(...steps) : null, last_step: steps.length ? Math.max(...steps) : null };
+    }),
+  };
+}

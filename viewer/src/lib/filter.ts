@@ -1,0 +1,101 @@
+/** The part of the query language that a bundle's page can answer by itself, over thin rows.
+ *
+ * `key:value`, lists, ranges and comparisons, `none`, negation, OR and parentheses are the same
+ * as everywhere; words look at the previews only. What it cannot answer it refuses by name. */
+import { Refused } from "../api/client";
+import type { Row } from "../api/types";
+import { needles, terms } from "./query";
+
+type Test = (row: Row) => boolean;
+
+const LISTS: Record<string, keyof Row> = { tool: "tools", tools: "tools", label: "labels", labels: "labels", flag: "flags", flags: "flags" };
+const ALIASES: Record<string, string> = { sample_index: "task", rollout_n: "index", experiment_name: "run", uid: "group", score: "reward", env: "environment", status: "fate" };
+
+export function matcher(q: string): Test {
+  const any = split(q).map((part) => {
+    const tests = terms(part).filter((piece) => piece !== "AND").map(one);
+    return (row: Row): boolean => tests.every((test) => test(row));
+  });
+  return (row) => any.length === 0 || any.some((test) => test(row));
+}
+
+/** The parts between ORs at the top level. */
+function split(q: string): string[] {
+  const parts: string[][] = [[]];
+  for (const piece of terms(q)) {
+    if (piece === "OR") parts.push([]);
+    else parts.at(-1)?.push(piece);
+  }
+  return parts.map((part) => part.join(" "));
+}
+
+function one(piece: string): Test {
+  if (piece.startsWith("(")) return matcher(piece.slice(1, -1));
+  if (piece.startsWith("-") && piece.length > 1) {
+    const test = one(piece.slice(1));
+    return (row) => !test(row);
+  }
+  const keyed = /^([A-Za-z_][\w.]*):([\s\S]*)$/u.exec(piece);
+  if (!keyed) return words(piece);
+  const name = ALIASES[keyed[1] ?? ""] ?? keyed[1] ?? "";
+  const value = keyed[2] ?? "";
+  if (name === "has") return (row) => !missing(valueOf(row, value));
+  if (["text", "assistant", "user", "system"].includes(name)) return words(piece);
+  const values = /^["/]/.test(value) ? [value] : value.split(",");
+  if (name in LISTS) return (row) => values.some((v) => (row[LISTS[name] as keyof Row] as string[]).some((entry) => same(entry, v)));
+  if (!(name in SAMPLE) && !name.startsWith("rewards.")) {
+    throw new Refused(400, { error: `this bundle cannot ask for "${name}"`, start: 0, end: piece.length, suggestions: [] });
+  }
+  return (row) => values.some((v) => holds(valueOf(row, name), v));
+}
+
+const SAMPLE: Record<string, true> = Object.fromEntries(
+  "id project run step trained_step split dataset task group index attempt reward advantage stop_reason truncated fate fate_reason error_kind error_type time duration policy_version environment open superseded messages turns prompt_tokens response_tokens version_min version_max".split(" ").map((name) => [name, true as const]),
+);
+
+function valueOf(row: Row, name: string): unknown {
+  if (name.startsWith("rewards.")) return row.rewards[name.slice(8)] ?? null;
+  return row[name as keyof Row];
+}
+
+const missing = (x: unknown): boolean => x === null || x === undefined || (Array.isArray(x) && x.length === 0);
+
+function holds(x: unknown, value: string): boolean {
+  if (value === "none") return missing(x);
+  if (missing(x)) return false;
+  if (value === "nan") return x === "NaN";
+  const range = /^(-?[\d.eE+-]*?)\.\.(-?[\d.eE+-]*)$/.exec(value);
+  if (range && typeof x === "number") return (range[1] === "" || x >= Number(range[1])) && (range[2] === "" || x <= Number(range[2]));
+  const compared = /^(<=|>=|<|>)(.+)$/.exec(value);
+  if (compared && typeof x === "number") {
+    const n = Number(compared[2]);
+    return { "<": x < n, "<=": x <= n, ">": x > n, ">=": x >= n }[compared[1] as "<"];
+  }
+  if (typeof x === "number") return x === Number(value);
+  return same(String(x), value);
+}
+
+function same(text: string, value: string): boolean {
+  if (value.startsWith("/")) return new RegExp(value.slice(1, value.lastIndexOf("/")), value.endsWith("i") ? "iu" : "u").test(text);
+  return text === (value.startsWith('"') ? value.slice(1, -1).replaceAll(/\\(.)/gs, "$1") : value);
+}
+
+function words(piece: string): Test {
+  const patterns = needles(piece);
+  return (row) => patterns.every((pattern) => [row.preview, row.prompt_preview, row.task].some((text) => text?.match(pattern)));
+}
+
+/** Sorts rows: missing and NaN last, whichever way. */
+export function sorter(order: string): (rows: Row[]) => Row[] {
+  if (!order) return (rows) => rows;
+  const down = order.startsWith("-");
+  const name = order.replace(/^-/, "");
+  return (rows) =>
+    rows.toSorted((a, b) => {
+      const [x, y] = [valueOf(a, name), valueOf(b, name)];
+      const [noX, noY] = [missing(x) || x === "NaN", missing(y) || y === "NaN"];
+      if (noX || noY) return Number(noX) - Number(noY);
+      const less = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+      return down ? -less : less;
+    });
+}
