@@ -29,6 +29,7 @@ COMMANDS = {
     "diff": ("reading", "where two rollouts part"),
     "import": ("moving", "bring in rollouts that others wrote"),
     "export": ("moving", "write rollouts for others to read"),
+    "bundle": ("running", "make a static site of rollouts, for any web server or bucket"),
     "compact": ("keeping", "merge small files, seal the logs of dead writers"),
     "rm": ("keeping", "remove a run"),
     "doctor": ("keeping", "is everything recorded, readable and right?"),

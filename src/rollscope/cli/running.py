@@ -1,4 +1,4 @@
-"""`demo`, `view` and `serve`: look at rollouts in the browser."""
+"""`demo`, `view`, `serve` and `bundle`: look at rollouts in the browser."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--no-view", action="store_true", help="only make the data")
         command.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    if name == "bundle":
+        add_query(command)
+        command.add_argument("--out", required=True, help="folder to make, e.g. site/")
+        command.add_argument(
+            "--redact",
+            action="append",
+            default=[],
+            help="email, key, phone, ip, or module:function; may be given several times",
+        )
+        return
     command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
     if name == "view":
         add_query(command)
@@ -66,4 +76,17 @@ def serve(args: argparse.Namespace) -> int:
             hosts=args.name,
             allow_labels=args.allow_labels or None,
         )
+    return 0
+
+
+def bundle(args: argparse.Namespace) -> int:
+    from ..server import bundle as make
+
+    with opened(args) as store:
+        try:
+            count = make(store, text(args), args.out, redact=args.redact or None)
+        except (ValueError, FileNotFoundError) as error:
+            raise Failed(str(error), 2) from None
+    say(f"{count} rollouts in {args.out}: put the folder on any web server, or look at it with")
+    say(f"  python -m http.server --directory {args.out}")
     return 0
