@@ -1,4 +1,4 @@
-"""Opening what others wrote: plain or gzipped files, lists too long for memory, folders."""
+"""Opening what others wrote: plain or gzipped files, lists too long for memory, folders, dates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -100,6 +101,11 @@ def first(path: Path) -> Any:
             return found[1]
         return whole(path)
     return None
+
+
+def seconds(text: Any) -> float | None:
+    """An ISO date as Unix seconds; None if it is none."""
+    return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
 
 
 def _skip(text: str, at: int, blanks: str) -> int:

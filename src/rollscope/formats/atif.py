@@ -16,7 +16,7 @@ from ..model import Message, Part, Rollout, Tokens
 from ..model.chat import from_chat, to_chat, tool_call
 from ..model.problem import Problem
 from . import _files
-from .inspect import _time as seconds
+from ._files import seconds
 
 VERSION = "ATIF-v1.4"
 _ROLES = {"agent": "assistant", "user": "user", "system": "system"}

@@ -22,7 +22,7 @@ from typing import Any
 from ..model import Rollout
 from ..model.problem import Problem
 from . import _files
-from .jsonl import decode
+from ._body import decode
 
 _TABLES = {".parquet": "read_parquet(?)", ".csv": "read_csv(?)", ".tsv": "read_csv(?)"}
 _ARROW = (".arrow", ".feather", ".ipc")

@@ -10,7 +10,6 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..model import Error, Message, Rollout, Span
 from ..model.chat import from_chat
 from ..model.problem import Problem
 from . import _files
+from ._files import seconds
 
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _ATTACHED = "attachment://"
@@ -73,8 +73,8 @@ def convert(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Rollout:
         truncated=True if limit else None,
         fate="failed" if error else ("scored" if scores else None),
         error=_error(error, limit),
-        start=_time(sample.get("started_at")),
-        end=_time(sample.get("completed_at")),
+        start=seconds(sample.get("started_at")),
+        end=seconds(sample.get("completed_at")),
         sampling=about.get("model_generate_config") or {},
         meta=_put_back(
             {
@@ -120,8 +120,8 @@ def _spans(events: Any, attached: Mapping[str, str]) -> Iterator[Span]:
                 name=str(event.get("name") or event.get("type") or "span"),
                 id=event.get("id"),
                 parent=event.get("parent_id"),
-                start=_time(event.get("timestamp")),
-                end=_time(ends.get(event.get("id"))),
+                start=seconds(event.get("timestamp")),
+                end=seconds(ends.get(event.get("id"))),
             )
         elif kind in ("model", "tool", "sandbox"):
             yield _call(kind, number, event, attached)
@@ -145,8 +145,8 @@ def _call(kind: str, number: int, event: Mapping[str, Any], attached: Mapping[st
         inputs=_put_back(inputs, attached),
         outputs=_put_back(outputs, attached),
         error=None if not text else Error(kind="tool" if kind == "tool" else None, text=str(text)),
-        start=_time(event.get("timestamp")),
-        end=_time(event.get("completed")),
+        start=seconds(event.get("timestamp")),
+        end=seconds(event.get("completed")),
         meta={"event": kind},
     )
 
@@ -181,10 +181,6 @@ def _error(error: Any, limit: Any) -> Error | None:
     if error:
         return Error(kind="infrastructure", type="error", text=str(error.get("message") or error))
     return Error(kind="limit", type=str(limit.get("type")), text=str(limit)) if limit else None
-
-
-def _time(text: Any) -> float | None:
-    return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
 
 
 def _logs(path: Path) -> list[Path]:

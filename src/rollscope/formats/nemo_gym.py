@@ -9,7 +9,7 @@ from typing import Any
 from ..model import Rollout, prompt_task
 from ..model.problem import Problem
 from . import _files
-from .responses import from_items
+from ._responses import from_items
 
 _USED = {
     "responses_create_params", "response", "reward", "_ng_task_index", "_ng_rollout_index",
