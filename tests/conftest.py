@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 
 from rollscope.capture.problems import problems
 
-
 # A busy machine must not fail a test: no deadlines, no judgement of how slow data comes.
 settings.register_profile(
     "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
