@@ -158,7 +158,7 @@ def by_key(path: Path) -> dict[str | None, Rollout]:
 def test_prime_rl_one_directory_a_step(tmp_path: Path) -> None:
     failed = episode(3, step=1)
     failed.traces[0].ok = False
-    failed.traces[0].errors = [Error(type="ToolError", message="no cat")]
+    failed.traces[0].errors = [Error(type="ToolsetError", message="no cat")]
     steps = tmp_path / "rollouts"
     dump(steps / "step_1/train/all/traces.jsonl", [episode(n, 1) for n in (0, 1, 2)] + [failed])
     dump(steps / "step_1/train/effective/traces.jsonl", [episode(1, 1, advantage=0.5)])

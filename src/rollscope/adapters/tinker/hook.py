@@ -27,6 +27,7 @@ from tinker_cookbook.rl.rollout_strategy import FailFast, RolloutStrategy
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
 from ... import capture
+from ...capture.settings import setting
 from ...model import Error
 from .._later import Later
 from . import loop
@@ -40,7 +41,7 @@ _running: ContextVar[Notes | None] = ContextVar("rollscope_tinker_env", default=
 
 def traced(builder: Any, project: str | None, run: str | None) -> Any:
     """See `rollscope.adapters.tinker.traced`."""
-    if os.environ.get("ROLLSCOPE", "").strip().lower() in ("off", "0", "false", "no"):
+    if setting("ROLLSCOPE") is False:
         return builder
     with capture.guard("adapter tinker: traced"):
         loop.listen()
@@ -85,6 +86,8 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
 
     def __init__(self, inner: Any, split: str = "train") -> None:
         self.inner, self.split = inner, split
+        self._places: dict[int, int] = {}  # of a test set's batches among all its groups
+        self._groups = 0
 
     def get_batch(self, index: int) -> Sequence[Any]:
         builders = self.inner.get_batch(index)
@@ -96,7 +99,10 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
         # The evaluator asks for all batches once, before any step: the step comes with each
         # evaluation, and the place among all groups is what tells them apart.
         training = self.split == "train"
-        first = 0 if training else index * len(self.inner.get_batch(0))
+        if index not in self._places and not training:
+            self._places[index] = self._groups
+            self._groups += len(builders)
+        first = self._places.get(index, 0)
         return [
             TracedBuilder(
                 builder,
@@ -114,7 +120,7 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
         return len(self.inner)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "inner":
+        if name.startswith("_") or name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
 

@@ -242,14 +242,13 @@ def _phases(timing: Mapping[str, Any]) -> list[Span]:
 
 _KINDS = {
     "ProviderError": "infrastructure",
-    "ModelError": "infrastructure",
     "SandboxError": "infrastructure",
-    "RuntimeError": "infrastructure",
-    "ToolError": "tool",
+    "InterceptionError": "infrastructure",
+    "TunnelError": "infrastructure",
+    "HarnessError": "infrastructure",
+    "ToolsetError": "tool",
     "EnvError": "environment",
     "TaskError": "environment",
-    "HarnessError": "environment",
-    "JudgeError": "grader",
     "OverlongPromptError": "limit",
     "TimeoutError": "limit",
 }
