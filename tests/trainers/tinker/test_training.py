@@ -223,6 +223,46 @@ def test_asynchronous_training(
         assert 0 <= rollout.trained_step - rollout.policy_version <= 1
 
 
+def test_several_datasets_of_one_run_are_told_apart(own_store: Path, tmp_path: Path) -> None:
+    """As in on-policy distillation, which draws a batch from each, and evaluates by itself."""
+    from service import Sampling
+    from tinker_cookbook.rl.metric_util import RLTestSetEvaluator
+
+    notes = tmp_path / "service"
+    notes.mkdir()
+
+    async def main() -> None:
+        builders = [
+            Builder(train=Batches([groups(n), groups(n)]), test=Batches([groups(n + 4, size=1)]))
+            for n in (1, 2)
+        ]
+        made = [await tinker.traced(builder)() for builder in builders]
+        evaluators = [RLTestSetEvaluator(test, max_tokens=32) for _, test in made]
+        for step in range(2):
+            for evaluator in evaluators:
+                await evaluator(Sampling(str(notes), step))
+            for dataset, _ in made:
+                for builder in dataset.get_batch(step):
+                    await train.do_group_rollout_and_filter_constant_reward(
+                        Sampling(str(notes), step),
+                        builder,
+                        max_tokens=32,
+                        temperature=1.0,
+                        do_remove_constant_reward_groups=False,
+                    )
+
+    asyncio.run(main())
+    stored = Stored(own_store)
+    compare(stored, notes)
+    assert len({r.group for r in stored if r.split == "train"}) == 4
+    assert Counter((r.split, r.step) for r in stored) == {
+        ("train", 0): 6,
+        ("train", 1): 6,
+        ("eval", 0): 2,
+        ("eval", 1): 2,
+    }
+
+
 def test_rollouts_in_other_processes(own_store: Path, tmp_path: Path) -> None:
     """A pool of processes, as tinker-cookbook has it: the parent's own report stays empty."""
     notes = tmp_path / "service"

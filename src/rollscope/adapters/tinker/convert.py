@@ -29,6 +29,8 @@ class Place:
     step: int | None = None
     group: int = 0
     """Position in the dataset's batch."""
+    source: int = 0
+    """Which of the run's datasets: distillation draws from several."""
     roll: int = 0
     """How often this group was rolled out before: asynchronous training repeats stale ones."""
     dataset: str | None = None
@@ -40,7 +42,7 @@ class Place:
     @property
     def name(self) -> str:
         name = f"{self.split}/{self.step}/{self.group}"
-        name = name if self.dataset is None or self.split == "train" else f"{self.dataset}/{name}"
+        name = f"{self.source}:{name}" if self.source else name
         return f"{name}#{self.roll}" if self.roll else name
 
 

@@ -76,16 +76,17 @@ class TracedDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
         with capture.guard("adapter tinker: datasets"):
             loop.attach()
             if join(self.project, self.run) is not None:
-                tested = None if test is None else TracedDataset(test, "eval")
-                return TracedDataset(train, "train"), tested
+                source = loop.new_source()
+                tested = None if test is None else TracedDataset(test, "eval", source)
+                return TracedDataset(train, "train", source), tested
         return train, test
 
 
 class TracedDataset(RLDataset):  # type: ignore[misc]
     """The same batches, of group builders that record."""
 
-    def __init__(self, inner: Any, split: str = "train") -> None:
-        self.inner, self.split = inner, split
+    def __init__(self, inner: Any, split: str = "train", source: int = 0) -> None:
+        self.inner, self.split, self.source = inner, split, source
         self._places: dict[int, int] = {}  # of a test set's batches among all its groups
         self._groups = 0
 
@@ -103,6 +104,8 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
             self._places[index] = self._groups
             self._groups += len(builders)
         first = self._places.get(index, 0)
+        if training:
+            loop.batch_begins(index)
         return [
             TracedBuilder(
                 builder,
@@ -110,6 +113,7 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
                     split=self.split,
                     step=index if training else None,
                     group=first + i,
+                    source=self.source,
                     dataset=_dataset(builder),
                 ),
             )

@@ -40,6 +40,8 @@ class _State:
 
     def __init__(self) -> None:
         self.names = Names()
+        self.sources = 0
+        self.next_batch = 0
         self.groups: dict[int, tuple[weakref.ref[Any], list[str]]] = {}
         self.rolls: dict[str, int] = {}
         self.waiting: dict[str, list[str]] = {}  # rolled out and not trained yet
@@ -77,6 +79,17 @@ def names() -> Names:
 def attached() -> tuple[str, ...]:
     """The seams that are in place."""
     return tuple(_state.seams)
+
+
+def new_source() -> int:
+    """A number for one more dataset of this run."""
+    _state.sources += 1
+    return _state.sources - 1
+
+
+def batch_begins(index: int) -> None:
+    """The loop asked for this batch: what is evaluated from now on comes after it."""
+    _state.next_batch = index + 1
 
 
 # -- putting the functions in place ----------------------------------------------------
@@ -238,6 +251,8 @@ def _begin(builder: Any, named: Mapping[str, Any], client: Any) -> Any:
 
     if not isinstance(builder, TracedBuilder):
         return builder
+    if builder.place.step is None:  # a loop that evaluates without saying at which step
+        builder = builder.at(step=_state.next_batch)
     place = builder.place
     roll = _state.roll(place.name)
     for key in _state.waiting.pop(place.name, ()):  # asynchronous training: too old to train on
