@@ -66,5 +66,18 @@ wheel: setup viewer
 trainers: setup
 	$(PY) tests/trainers/run.py $(T)
 
+# The peers live in an environment of their own: nothing of theirs is needed otherwise.
+BENCH := .venv-bench/.ready
+
+$(BENCH): requirements/base.txt requirements/bench.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -r requirements/bench.txt
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check hatchling editables
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+bench: $(BENCH) wheel
+	.venv-bench/bin/python bench
+
 clean:
 	rm -rf $(VENV) .venv-* out dist build

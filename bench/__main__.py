@@ -1,0 +1,188 @@
+"""`make bench`: every figure beside its peers, in one run, medians of three.
+
+Prints the table and writes it to docs/benchmarks.md. `ROLLOUTS=100000 make bench` is quicker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PEERS = ("trackio", "mlflow", "weave")
+REPEATS = 3
+MILLION = int(os.environ.get("ROLLOUTS", "1000000"))
+
+
+def once(script: str, *arguments: object) -> dict[str, Any]:
+    """One measurement in a process of its own; {} if it failed (said on stderr)."""
+    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=_environment())
+    if done.returncode:
+        print(f"{' '.join(map(str, arguments))} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
+        return {}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    print(f"  {script} {' '.join(map(str, arguments))}: {found}", file=sys.stderr)
+    return found
+
+
+def median(script: str, *arguments: object) -> dict[str, float]:
+    """Medians of three measurements."""
+    runs = [once(script, *arguments) for _ in range(REPEATS)]
+    names = {name for run in runs for name in run}
+    return {n: statistics.median(run[n] for run in runs if n in run) for n in sorted(names)}
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ROLLSCOPE")}
+    return {**kept, "ROLLSCOPE_QUIET": "1", "PYTHONPATH": str(HERE), "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Report:
+    """Rows of the table, as they are measured."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, str, str]] = []
+
+    def add(self, figure: str, must: str, ours: str, peers: str = "–") -> None:
+        self.rows.append((figure, must, ours, peers))
+
+    def markdown(self) -> str:
+        head = "| figure | must | Rollscope | peers |\n|---|---|---|---|\n"
+        return head + "".join(f"| {' | '.join(row)} |\n" for row in self.rows)
+
+
+def main() -> None:
+    report = Report()
+    ours = {kind: median("measure.py", "capture", kind) for kind in "ABT"}
+    sealed = {kind: median("measure.py", "sealing", kind) for kind in "ABT"}
+    theirs = {
+        peer: {kind: once("measure.py", "peer", peer, kind) for kind in "AB"} for peer in PEERS
+    }
+    for kind, must in (("A", "15 µs"), ("B", "100 µs"), ("T", "40 µs")):
+        peers = _beside(theirs, kind, "caller_us", "µs", ours[kind].get("caller_us"))
+        report.add(
+            f"caller blocked per rollout, {kind}: median · p99",
+            f"≤ {must} · ≤ 1 ms",
+            f"{ours[kind]['caller_us']:.1f} µs · {ours[kind]['caller_p99_us']:.0f} µs",
+            peers,
+        )
+    for kind, must in (("A", "0.06"), ("B", "0.40")):
+        report.add(
+            f"CPU per rollout until it is in the live log, {kind}",
+            f"≤ {must} ms",
+            f"{ours[kind]['cpu_live_ms']:.3f} ms",
+            _beside(theirs, kind, "cpu_live_ms", "ms", ours[kind].get("cpu_live_ms")),
+        )
+    for kind, must in (("A", "0.15"), ("B", "0.80")):
+        whole = ours[kind]["cpu_live_ms"] + sealed[kind]["cpu_seal_ms"]
+        report.add(f"the same with sealing, {kind}", f"≤ {must} ms", f"{whole:.3f} ms")
+    slow = median("measure.py", "slowdown")
+    report.add(
+        "slow-down of a pure-Python loop at 200 rollouts of T a second",
+        "≤ 3 %",
+        f"{100 * slow['slowdown']:.1f} %",
+    )
+    for kind, must in (("A", "0.22"), ("B", "0.26"), ("T", "0.22")):
+        report.add(
+            f"bytes on disk over raw JSON, {kind}, sealed",
+            f"≤ {must}",
+            f"{sealed[kind]['sealed_ratio']:.3f}",
+            _beside(theirs, kind, "live_ratio", "", sealed[kind].get("sealed_ratio")),
+        )
+    short, long = median("measure.py", "turns", 10), median("measure.py", "turns", 100)
+    report.add(
+        "agent rollout of 10 and of 100 turns: bytes a turn · CPU a turn",
+        "linear: the same",
+        f"{short['turn_bytes']:.0f} → {long['turn_bytes']:.0f} B · "
+        f"{short['turn_cpu_us']:.0f} → {long['turn_cpu_us']:.0f} µs",
+    )
+    _reading(report)
+    fresh = median("measure.py", "freshness")
+    report.add(
+        "logged by one process, seen by another: median · slowest of 20",
+        "≤ 1 s",
+        f"{fresh['seen_s']:.2f} · {fresh['seen_max_s']:.2f} s",
+    )
+    grown = median("measure.py", "memory")
+    report.add(
+        f"growth of memory, 600 MB logged at once, queue of {grown['memory_limit_mb']:.0f} MB",
+        "bounded by the queue",
+        f"{grown['memory_growth_mb']:.0f} MB",
+    )
+    light, trackio = median("measure.py", "imports"), median("measure.py", "imports", "trackio")
+    report.add(
+        "import over plain Python",
+        "≤ 150 ms",
+        f"{light['import_ms']:.0f} ms",
+        f"Trackio {trackio.get('import_ms', 0):.0f} ms",
+    )
+    size = once("install.py")
+    report.add(
+        "whole install, pip included",
+        "≤ 120 MB",
+        f"{size.get('install_mb', 0):.0f} MB",
+        "Trackio 185 MB (as stated in the issue)",
+    )
+    _write(report)
+
+
+def _reading(report: Report) -> None:
+    trackio = once("reading.py", "trackio", 10_000)
+    with tempfile.TemporaryDirectory() as folder:
+        once("reading.py", "make", f"{folder}/small", 10_000)
+        small = median("reading.py", "ask", f"{folder}/small")
+        once("reading.py", "make", f"{folder}/large", MILLION)
+        large = median("reading.py", "ask", f"{folder}/large")
+    newest = trackio.get("newest_ms")
+    for name, must_small, must, figure in (
+        ("page_ms", "15 ms", "60 ms", "filtered, sorted first page"),
+        ("newest_ms", "15 ms", "60 ms", "newest 50"),
+        ("histogram_ms", "–", "40 ms", "histogram per step"),
+        ("get_ms", "–", "20 ms", "get one"),
+        ("rare_exact_ms", "40 ms", "2,500 ms", "rare word over all text, exact"),
+        ("rare_any_ms", "40 ms", "3,500 ms", "rare word over all text, any case"),
+    ):
+        peer = {"newest_ms": newest, "rare_any_ms": trackio.get("rare_any_ms")}.get(name)
+        told = "–" if peer is None else f"Trackio at 10,000: {peer:.0f} ms"
+        report.add(f"{figure}, 10,000 rollouts", f"≤ {must_small}", f"{small[name]:.0f} ms", told)
+        report.add(f"{figure}, {MILLION:,} rollouts", f"≤ {must}", f"{large[name]:.0f} ms")
+
+
+def _beside(
+    theirs: dict[str, dict[str, Any]], kind: str, name: str, unit: str, mine: float | None
+) -> str:
+    told = []
+    for peer, found in theirs.items():
+        value = found.get(kind, {}).get(name)
+        if value is not None and mine:
+            told.append(f"{peer} {value:.3g} {unit} ({value / mine:.1f}×)".replace("  ", " "))
+    return ", ".join(told) or "–"
+
+
+def _write(report: Report) -> None:
+    table = report.markdown()
+    print(table)
+    versions = []
+    for package in ("duckdb", "msgspec", "trackio", "mlflow", "weave"):
+        code = f"import importlib.metadata as m; print(m.version({package!r}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        versions.append(f"{package} {done.stdout.strip()}")
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    text = (HERE / "benchmarks.md.in").read_text()
+    text = text.replace("{when}", when).replace("{cores}", str(os.cpu_count()))
+    text = text.replace("{python}", platform.python_version()).replace("{table}", table)
+    text = text.replace("{versions}", ", ".join(versions))
+    (HERE.parent / "docs" / "benchmarks.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
