@@ -24,10 +24,10 @@ class Slips:
     """How often the grammar errs."""
 
     sum: float = 0.03
-    operation: float = 0.06
-    syntax: float = 0.25
-    guess: float = 0.06
-    again: float = 0.15
+    operation: float = 0.05
+    syntax: float = 0.2
+    guess: float = 0.04
+    again: float = 0.12
     once_more: float = 0.75
     unit: float = 0.15
 

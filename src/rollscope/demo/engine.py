@@ -7,7 +7,9 @@ written by the new version. Every token records the version that drew it.
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +29,7 @@ from .policy import (
     softmax,
     upper,
 )
+from .threads import spread
 
 LENGTH = 160
 """Longest conversation, in tokens."""
@@ -90,31 +93,13 @@ class Engine:
     def tick(self) -> list[Request]:
         """Draw one token for every request; the ones that are done with it."""
         self._admit()
+        n = len(self.requests)
+        blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+        uniform = self.rng.random(n, np.float32)
+        drawn = spread(lambda slots: self._draw(slots, uniform[slots]), blocks)
+        tokens = itertools.chain.from_iterable(drawn)
         done: list[int] = []
-        for start in range(0, len(self.requests), BLOCK):
-            done += self._draw(slice(start, min(start + BLOCK, len(self.requests))))
-        return self._release(done)
-
-    def _draw(self, slots: slice) -> list[int]:
-        """Draw one token in each of these slots; the slots that are done with it."""
-        logprobs = log_softmax(self._logits(slots))
-        probs = np.exp(logprobs)
-        entropy = -(probs * logprobs).sum(-1)
-        heat = self._heat[slots]
-        if (heat != 1).any():
-            probs = np.exp(log_softmax(logprobs / heat[:, None]))
-        every = np.arange(len(probs))
-        drawn = _choose(probs, self.rng.random(len(probs), np.float32))
-        self._tokens[every + slots.start, self._known[slots] + WINDOW - 1] = drawn
-        self._known[slots] += 1
-        done = []
-        for slot, token, logprob, nats in zip(
-            range(slots.start, slots.stop),
-            drawn.tolist(),
-            logprobs[every, drawn].tolist(),
-            entropy.tolist(),
-            strict=True,
-        ):
+        for slot, (token, logprob, nats) in enumerate(tokens):
             request = self.requests[slot]
             request.ids.append(token)
             request.logprobs.append(logprob)
@@ -123,7 +108,22 @@ class Engine:
             request.stopped = token in self.stops
             if request.stopped or len(request.ids) >= request.limit:
                 done.append(slot)
-        return done
+        return self._release(done)
+
+    def _draw(self, slots: slice, uniform: Array) -> Iterable[tuple[int, float, float]]:
+        """For each of these slots one token, its log-probability, and the entropy there."""
+        logprobs = log_softmax(self._logits(slots))
+        probs = np.exp(logprobs)
+        entropy = -(probs * logprobs).sum(-1)
+        heat = self._heat[slots]
+        if (heat != 1).any():
+            probs = np.exp(log_softmax(logprobs / heat[:, None]))
+        drawn = _choose(probs, uniform)
+        every = np.arange(len(drawn))
+        self._tokens[every + slots.start, self._known[slots] + WINDOW - 1] = drawn
+        self._known[slots] += 1
+        chosen = logprobs[every, drawn]
+        return zip(drawn.tolist(), chosen.tolist(), entropy.tolist(), strict=True)
 
     def _admit(self) -> None:
         """Give the arriving requests slots, and make the keys and values that are missing."""

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from .optimise import Adam
 from .policy import Batch, Pass, Weights
+from .threads import spread
 
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 """As in DAPO: more room upwards, which keeps the policy from collapsing."""
@@ -62,8 +64,8 @@ class Learner:
             part = [row for rows in rollouts[m :: self.minibatches] for row in rows]
             count = sum(len(row.drawn) for row in part)
             grads: Weights = {}
-            for chunk in chunks(part):
-                numbers, more = self._gradients(chunk, count)
+            work = partial(self._gradients, count=count)
+            for numbers, more in spread(work, chunks(part)):
                 for name, value in numbers.items():
                     sums[name] += value / tokens
                 grads = {n: grads[n] + g for n, g in more.items()} if grads else more

@@ -26,7 +26,7 @@ WIDTH = 96
 HEADS = 4
 HEAD = 16
 SEEN = HEADS * HEAD
-HIDDEN = 192
+HIDDEN = 160
 RECENCY = np.array([0.0, 0.0, 0.02, 0.15], np.float32)
 """How much each head's attention fades with every token of distance."""
 SCALE = np.float32(HEAD**-0.5)

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 KINDS = ("words", "calculator", "team")
+_MIX = ("words", "calculator", "team", "calculator", "words")
+"""One in five is for two: such rollouts are the longest."""
 
 NAMES = ("Zoë", "Omar", "Mia", "Ines", "Jonas", "Aiko", "Łukasz", "Priya", "Sam", "Noor")
 THINGS = ("apples", "pens", "shells", "stickers", "plums", "eggs", "cards", "books")
@@ -50,7 +52,7 @@ def split(seed: int, train: int, held_out: int) -> tuple[list[Problem], list[Pro
     seen: set[str] = set()
     problems: list[Problem] = []
     while len(problems) < train + held_out:
-        kind = KINDS[len(problems) % len(KINDS)]
+        kind = _MIX[len(problems) % len(_MIX)]
         problem = make(kind, rng, f"{kind}-{len(problems):03d}")
         if problem.prompt not in seen:
             seen.add(problem.prompt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from . import policy
@@ -11,9 +13,10 @@ from .engine import LENGTH
 from .grpo import Row, chunks
 from .optimise import Muon
 from .policy import Batch, Pass, Weights
+from .threads import spread
 from .tokenizer import Tokenizer
 
-VOCABULARY = 416
+VOCABULARY = 384
 PROBLEMS = 8
 """Examples of one step."""
 
@@ -36,10 +39,15 @@ def warm_start(
         rows = [Row(ids[:LENGTH], learn[:LENGTH], []) for ids, learn in examples.rows(problems)]
         count = sum(sum(row.mask) for row in rows)
         grads: Weights = {}
-        for chunk in chunks(rows):
-            forward = Pass(weights, Batch.of([r.ids for r in chunk], [r.mask for r in chunk]))
-            more = forward.backward(np.full(len(forward.chosen), 1 / count, np.float32))
+        work = partial(_gradients, weights, count)
+        for more in spread(work, chunks(rows, tokens=800)):
             grads = {name: grads[name] + g for name, g in more.items()} if grads else more
         warmed, cooled = min(1.0, (n + 1) / 20), min(1.0, max(0.05, 2 - 2 * n / steps))
         muon.update(weights, grads, rate * warmed * cooled)
     return weights
+
+
+def _gradients(weights: Weights, count: int, rows: list[Row]) -> Weights:
+    """Of the mean log-probability of the tokens that are to be learned."""
+    forward = Pass(weights, Batch.of([r.ids for r in rows], [r.mask for r in rows]))
+    return forward.backward(np.full(len(forward.chosen), 1 / count, np.float32))
