@@ -64,9 +64,6 @@ class Histogram(msgspec.Struct, frozen=True):
     """Finite, but outside the bounds that were asked for."""
 
 
-_ENDS = Sql("min({}) FILTER (isfinite({})), max({}) FILTER (isfinite({}))")
-
-
 def facets(
     engine: Engine, query: Query, names: Sequence[str] = FACETS, limit: int = 12
 ) -> list[Facet]:
@@ -89,10 +86,7 @@ def histograms(
     asked = [_number_key(name) for name in names]
     if not asked:
         return []
-    ends = Sql.join(", ", (_ENDS.fill(*[_double(key)] * 4) for key in asked))
-    found = engine.rows(select(query, ends))[0]
-    bounds = [(found[2 * i], found[2 * i + 1]) for i in range(len(asked))]
-    return _count_bars(engine, query, asked, bounds, bars)
+    return _count_bars(engine, query, asked, _ends(engine, query, asked), bars)
 
 
 def histogram(
@@ -106,9 +100,9 @@ def histogram(
     """One histogram, between given bounds where they are given."""
     asked = _number_key(name)
     if low is None or high is None:
-        found = engine.rows(select(query, _ENDS.fill(*[_double(asked)] * 4)))[0]
-        low = found[0] if low is None else low
-        high = found[1] if high is None else high
+        least, greatest = _ends(engine, query, [asked])[0]
+        low = least if low is None else low
+        high = greatest if high is None else high
     return _count_bars(engine, query, [asked], [(low, high)], bars)[0]
 
 
@@ -124,18 +118,19 @@ class StepHistogram(msgspec.Struct, frozen=True):
 
 def by_step(engine: Engine, query: Query, name: str = "reward", bars: int = 20) -> StepHistogram:
     """How the distribution of a number moves over the steps (a heat map)."""
-    whole = histogram(engine, query, name, bars)
-    if whole.low is None or whole.high is None:
+    asked = _number_key(name)
+    low, high = _ends(engine, query, [asked])[0]
+    if low is None or high is None:
         return StepHistogram(name, None, None, [], [])
-    value = _double(_number_key(name))
-    bar = _bar(value, whole.low, whole.high, bars)
+    value = _double(asked)
+    bar = _bar(value, low, high, bars)
     known = all_of((Sql("isfinite({})").fill(value), Sql('r."step" IS NOT NULL')))
     columns = Sql('r."step", {} AS bar, count(*)').fill(bar)
     counts: dict[int, list[int]] = {}
     for step, at, count in engine.rows(select(query, columns, Sql("GROUP BY 1, 2"), known)):
         counts.setdefault(step, [0] * bars)[at] = count
     steps = sorted(counts)
-    return StepHistogram(name, whole.low, whole.high, steps, [counts[step] for step in steps])
+    return StepHistogram(name, low, high, steps, [counts[step] for step in steps])
 
 
 def values(
@@ -213,6 +208,17 @@ def _facet(name: str, counted: list[tuple[Any, int]], limit: int) -> Facet:
     return Facet(name, listed, missing, max(0, len(present) - limit))
 
 
+_Bounds = tuple[float | None, float | None]
+
+
+def _ends(engine: Engine, query: Query, asked: list[Asked]) -> list[_Bounds]:
+    """The least and the greatest finite value of each key."""
+    both = Sql("min({}) FILTER (isfinite({})), max({}) FILTER (isfinite({}))")
+    columns = Sql.join(", ", (both.fill(*[_double(key)] * 4) for key in asked))
+    found = engine.rows(select(query, columns))[0]
+    return [(found[2 * i], found[2 * i + 1]) for i in range(len(asked))]
+
+
 def _bar(value: Sql, low: float, high: float, bars: int) -> Sql:
     """The number of the bar that a value between the bounds falls into."""
     if high <= low:
@@ -229,7 +235,7 @@ def _count_bars(
     engine: Engine,
     query: Query,
     asked: list[Asked],
-    bounds: list[tuple[float | None, float | None]],
+    bounds: list[_Bounds],
     bars: int,
 ) -> list[Histogram]:
     columns: list[Sql] = []

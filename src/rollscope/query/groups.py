@@ -43,22 +43,36 @@ def neighbours(engine: Engine, id: str) -> Neighbours:
     if place["step"] is None or _name(place) is None:
         return Neighbours(None, None)
     same_run = all_of((*_same(place, ("project", "run", "split")), Sql('NOT r."superseded"')))
-    found = []
-    for sign, direction, nearest in (("<", "DESC", "max"), (">", "ASC", "min")):
-        beyond = Sql(
-            f'SELECT {nearest}(r."step") FROM rollouts r WHERE {{}} AND r."step" {sign} ?',
-            (place["step"],),
-        ).fill(same_run)
-        name = 'coalesce(r."group", r."task")'
-        sql = Sql(
-            f'SELECT min(r."id") FROM rollouts r WHERE {{}} AND ((r."step" = ? AND {name} {sign} ?)'
-            f' OR r."step" = ({{}})) AND {name} IS NOT NULL GROUP BY r."step", {name} '
-            f'ORDER BY r."step" {direction}, {name} {direction} LIMIT 1',
-            (place["step"], _name(place)),
-        )
-        rows = engine.rows(sql.fill(same_run, beyond))
-        found.append(rows[0][0] if rows else None)
-    return Neighbours(found[0], found[1])
+    return Neighbours(
+        _beside(engine, place, same_run, "<", "max", "DESC"),
+        _beside(engine, place, same_run, ">", "min", "ASC"),
+    )
+
+
+def _beside(
+    engine: Engine, place: dict[str, Any], same_run: Sql, sign: str, nearest: str, direction: str
+) -> str | None:
+    """The nearest group on one side: at the same step, else at the nearest other one."""
+    name, step = 'coalesce(r."group", r."task")', place["step"]
+    at_step = Sql(
+        f'SELECT min(r."id") FROM rollouts r WHERE {{}} AND r."step" = ? AND {{}} '
+        f"GROUP BY {name} ORDER BY {name} {direction} LIMIT 1",
+        (step,),
+    )
+    rows = engine.rows(at_step.fill(same_run, Sql(f"{name} {sign} ?", (_name(place),))))
+    if rows:
+        return str(rows[0][0])
+    # Two questions, not one: a step that is known lets the engine skip all other files.
+    beyond = Sql(
+        f'SELECT {nearest}(r."step") FROM rollouts r '
+        f'WHERE {{}} AND r."step" {sign} ? AND {name} IS NOT NULL',
+        (step,),
+    )
+    other = engine.rows(beyond.fill(same_run))[0][0]
+    if other is None:
+        return None
+    sql = Sql(at_step.text, (other,)).fill(same_run, Sql(f"{name} IS NOT NULL"))
+    return str(engine.rows(sql)[0][0])
 
 
 _RECENT = 4096
@@ -69,15 +83,15 @@ def mixed(engine: Engine, query: Query) -> str | None:
 
     The newest rollouts are looked at first; only if all their groups are dead, everything.
     """
-    newest = select(
+    steps = select(
         query,
-        Sql('r."id" AS id'),
-        Sql(f'ORDER BY r."step" DESC NULLS LAST, r."id" LIMIT {_RECENT}'),
+        Sql('r."step" AS step'),
+        Sql(f'ORDER BY r."step" DESC LIMIT {_RECENT}'),
+        Sql('r."step" IS NOT NULL'),
     )
-    for among in (newest, None):
-        also = Sql('isfinite(r."reward")')
-        if among is not None:
-            also = all_of((also, Sql('r."id" IN ({})').fill(among)))
+    recent = engine.rows(Sql("SELECT min(step) FROM ({})").fill(steps))[0][0]
+    rewarded = Sql('isfinite(r."reward")')
+    for also in (all_of((rewarded, Sql('r."step" >= ?', (recent,)))), rewarded):
         columns = Sql('arg_max(r."id", r."reward")')
         tail = Sql(
             'GROUP BY r."project", r."run", r."split", r."step", coalesce(r."group", r."task") '

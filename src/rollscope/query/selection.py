@@ -64,6 +64,10 @@ class Selection:
         return f"Selection({self.query.text!r}, order={self.order.text!r}{limit})"
 
     def __iter__(self) -> Iterator[Row]:
+        if self.limit is not None and self.limit <= _BATCH and not self._offset:
+            for values in self._first(self._columns(), self.limit, None):
+                yield Row(self.columns, values)
+            return
         cursor = self._engine.execute(self._sql())
         try:
             while batch := cursor.fetchmany(_BATCH):
