@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from . import keys, values
 from .keys import Asked
 from .match import TextTerm, contains, message_has
-from .sql import FALSE, Sql, all_of, any_of
+from .sql import FALSE, TRUE, Sql, all_of, any_of
 from .syntax import And, Node, Not, Or, Term, parse
 from .values import Interval, Is, Loose, Missing, NotANumber, Test, Text
 
@@ -33,7 +33,7 @@ class Query(NamedTuple):
     where: Sql
     """Holds for the rollouts that match. Text terms refer to the table `hits`."""
     narrow: Sql
-    """Holds for at least these, and needs no `hits`: the terms about fields alone."""
+    """Holds for at least these, and needs no `hits`: the terms about fields alone, if any."""
     terms: tuple[TextTerm, ...]
     """The text terms, in the order of the columns `t0`, `t1`, ... of `hits`."""
     superseded: bool
@@ -67,7 +67,8 @@ def compile_query(text: str, superseded: bool = False) -> Query:
     superseded = superseded or bool(asked & {"launch", "superseded"})
     if not superseded:
         current = Sql('NOT r."superseded"')
-        where, narrow = all_of((where, current)), all_of((narrow, current))
+        where = all_of((where, current))
+        narrow = all_of((narrow, current)) if fields else narrow
     return Query(
         text,
         where,
@@ -90,9 +91,12 @@ def hits_of(query: Query, relation: str) -> Sql:
     """The same for the messages of one relation. Looks only where the other terms hold."""
     found = [message_has(term) for term in query.terms]
     columns = [Sql(f"bool_or({term.text}) AS t{i}", term.params) for i, term in enumerate(found)]
-    narrowed = Sql("m.rollout IN (SELECT r.id FROM rollouts r WHERE {})").fill(query.narrow)
+    where = any_of(found)
+    if query.narrow != TRUE:
+        ids = Sql("m.rollout IN (SELECT r.id FROM rollouts r WHERE {})").fill(query.narrow)
+        where = all_of((ids, where))
     return Sql(f"SELECT m.rollout, {{}} FROM {relation} m WHERE {{}} GROUP BY m.rollout").fill(
-        Sql.join(", ", columns), all_of((narrowed, any_of(found)))
+        Sql.join(", ", columns), where
     )
 
 

@@ -16,6 +16,8 @@ from .engine import Engine, select
 from .rows import Row
 from .sql import Sql, all_of
 
+_SOME = 2000
+
 
 class Found(NamedTuple):
     """What a search has found since it last told, and how far it is (in bytes)."""
@@ -69,24 +71,34 @@ class Search:
             for relation, size in pieces:
                 if self._cancelled or self._left == 0:
                     return
-                rows = self._look_at(relation)
+                for rows in self._look_at(relation):
+                    yield Found(rows, scanned, total, self._left == 0)
                 scanned += size
+                if self._left == 0:
+                    return
                 last = scanned == total and query.needs_hit
-                yield Found(rows, scanned, total, last or self._left == 0)
+                yield Found([], scanned, total, last)
                 if last:
                     return
         if not self._cancelled and self._left != 0:
             yield Found(self._tell(select(query, self._picked(), self._tail())), total, total, True)
 
-    def _look_at(self, relation: str) -> list[Row]:
-        """Search one piece, and ask for the rollouts that had a hit in it."""
+    def _look_at(self, relation: str) -> Iterator[list[Row]]:
+        """Search one piece, and ask for the rollouts that had a hit in it, some at a time."""
         found = self._rows(hits_of(self._query, relation))
         for id, *terms in found:
             before = self._hits.get(id, [False] * len(terms))
             self._hits[id] = [a or bool(b) for a, b in zip(before, terms, strict=True)]
         ids = [row[0] for row in found if row[0] not in self._told]
-        if not ids:
-            return []
+        for start in range(0, len(ids), _SOME):
+            if self._cancelled or self._left == 0:
+                return
+            rows = self._tell(self._among(ids[start : start + _SOME]))
+            if rows:
+                yield rows
+
+    def _among(self, ids: list[str]) -> Sql:
+        """The rows of these rollouts for which the query holds by the hits so far."""
         columns = zip(*(self._hits[id] for id in ids), strict=True)
         names = ", ".join(f"unnest(?::BOOLEAN[]) AS t{i}" for i in range(len(self._query.terms)))
         hits = Sql(
@@ -94,7 +106,7 @@ class Search:
         )
         among = all_of((self._query.where, Sql("r.id IN (SELECT rollout FROM hits)")))
         sql = Sql("WITH hits AS MATERIALIZED ({}) SELECT {} FROM rollouts r WHERE {} {}")
-        return self._tell(sql.fill(hits, self._picked(), among, self._tail()))
+        return sql.fill(hits, self._picked(), among, self._tail())
 
     def _tell(self, sql: Sql) -> list[Row]:
         """The rows that were not told yet."""
