@@ -96,6 +96,22 @@ def test_finished_logs_are_sealed_by_a_process_of_their_own(
     assert len(store.files("rollouts")) == 1
 
 
+def test_the_last_writer_to_finish_merges_many_segments(own_store: Path) -> None:
+    code = """
+        from rollscope.store import compact, seal
+        compact.MANY = 3
+        for n in range(5):
+            with rollscope.init(project="p", run="r") as run:
+                run.log(Rollout(task=str(n)))
+            (log,) = store.rglob("live/*.zst")
+            seal.main([str(run.directory), log.name.removesuffix(".jsonl.zst")])
+            tell(merged=len(list(store.glob("*/*/merged/*"))))
+    """
+    merged = [told["merged"] for told in children.told(children.start(code))]
+    assert merged[:4] == [0, 0, 0, 1]
+    assert rollscope.open().rollouts("").count() == 5
+
+
 SLOT = """
     run = rollscope.init(project="p", run="r")
     for step in range(int(sys.argv[1]), int(sys.argv[2])):

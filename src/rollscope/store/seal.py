@@ -205,7 +205,7 @@ def count(db: DuckDBPyConnection, table: str, where: str = "true") -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Seal the logs that are named, with low priority."""
+    """Seal the logs that are named, with low priority. The writer's helper process runs this."""
     os.nice(10)
     directory, failed = Path(arguments[0]), False
     for log in arguments[1:]:
@@ -214,7 +214,18 @@ def main(arguments: list[str]) -> int:
         except (Refused, OSError, duckdb.Error) as error:
             print(f"rollscope: {log} was not sealed: {error}", file=sys.stderr)
             failed = True
+    _compact_if_last(directory)
     return int(failed)
+
+
+def _compact_if_last(directory: Path) -> None:
+    """The last writer to finish merges the segments, if they are many."""
+    from .compact import compact, wants_compaction  # it knows this module
+
+    infos = writers.read_infos(directory).values()
+    is_last = all(info.finished is not None or writers.is_gone(info) for info in infos)
+    if is_last and wants_compaction(directory):
+        compact(directory)
 
 
 if __name__ == "__main__":
