@@ -375,7 +375,7 @@ def test_misaligned_batches_are_unmatched_never_guessed(
     found = Stored(own_store)
     assert {r.advantage for r in found} == {None}
     assert {r.trained_step for r in found} == {None}
-    assert len({fact.rollout for fact, _ in found.orphans}) == 3
+    assert len({rollout for rollout, _ in found.orphans}) == 3
     texts = complaints()
     assert any("2 groups went in, 1 came out" in text for text in texts)
 
