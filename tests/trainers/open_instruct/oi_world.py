@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import standins
 import tinytok
+from oi_worker import Prompts
 
 SOURCE = Path(__file__).resolve().parents[4] / "shared" / "upstream" / "open-instruct"
 if not SOURCE.is_dir():
@@ -105,19 +106,6 @@ class Engine(queue.Queue):  # type: ignore[type-arg]
         return super().get(timeout=5 if timeout is None else min(timeout, 0.05))
 
 
-class _Prompts:
-    _epoch = 0
-
-    def __init__(self) -> None:
-        self.i = 0
-
-    def __next__(self) -> Any:
-        self.i += 1
-        return DATASET[self.i % len(DATASET)]
-
-    def exclude_index(self, index: int) -> None: ...
-
-
 def make_actor(
     results: list[Any],
     *,
@@ -161,7 +149,7 @@ def make_actor(
         "run_name": "grpo__1",
         "model_name": "tiny",
         "base_env_config": data_types.EnvConfig(),
-        "iter_dataloader": _Prompts(),
+        "iter_dataloader": Prompts(DATASET),
         "prepared_data": {},
         "metrics": {},
         "current_prepared_step": first_step - 1,
