@@ -7,7 +7,8 @@ what it was asked and what it wrote, byte for byte. Tests compare what was store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import verl
 from hydra import compose, initialize_config_dir
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 from verl import DataProto
 from verl.utils.rollout_trace import rollout_trace_op
 from verl.workers.rollout.llm_server import LLMServerClient
@@ -116,23 +117,32 @@ class Engine(LLMServerClient):
         self.tokenizer = None
         self.turns: list[dict[str, Any]] = []
         self.fail = fail
+        self.record: Path | None = None
+        """Where to write the record, when the engine lives in other processes."""
 
     @rollout_trace_op
     async def generate(
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **kwargs: Any
     ) -> TokenOutput:
         await asyncio.sleep(0)
+        if self.tokenizer_real is None:
+            path = self.config.actor_rollout_ref.model.path
+            self.tokenizer_real = AutoTokenizer.from_pretrained(path)
         text = self.tokenizer_real.decode(prompt_ids)
         if self.fail is not None:
             self.fail(text)
         answered = text.count("<|im_start|>tool")
         number = len(self.turns) if self.is_numbered else 0
-        said = f"It is 5. 🙂 naïve {number}" if answered else CALL
+        who = f"{number} {os.getpid()}" if self.is_numbered else ""
+        said = f"It is 5. 🙂 naïve {who}" if answered else CALL
         ids = self.tokenizer_real.encode(said, add_special_tokens=False)
         ids.append(self.tokenizer_real.eos_token_id)
         logprobs = [-0.25 - i / 64 - number for i in range(len(ids))]
         turn = {"request": request_id, "prompt": list(prompt_ids), "ids": list(ids)}
         self.turns.append({**turn, "logprobs": logprobs, "text": said})
+        if self.record is not None:
+            with (self.record / f"{os.getpid()}.jsonl").open("ab") as file:
+                file.write(msgspec.json.encode(self.turns[-1]) + b"\n")
         return TokenOutput(
             token_ids=ids,
             log_probs=list(logprobs),
@@ -143,15 +153,23 @@ class Engine(LLMServerClient):
     def conversations(self) -> list[list[dict[str, Any]]]:
         """The turns of each rollout, in the order in which rollouts began."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for turn in self.turns:
+        for turn in self.turns or self._recorded():
             found.setdefault(turn["request"], []).append(turn)
         return list(found.values())
+
+    def _recorded(self) -> list[dict[str, Any]]:
+        files = [] if self.record is None else sorted(self.record.glob("*.jsonl"))
+        return [msgspec.json.decode(line) for f in files for line in f.read_bytes().splitlines()]
 
 
 class SameAgain(Engine):
     """Says the same to the same prompt, whatever order verl's threads ask in."""
 
     is_numbered = False
+
+
+def reward_of(response: Iterable[int]) -> float:
+    return sum(response) % 97 / 96
 
 
 class Grader:
@@ -163,7 +181,7 @@ class Grader:
 
     async def remote(self, data: DataProto) -> dict[str, Any]:
         ids = tuple(data.batch["responses"][-1].tolist())
-        reward = sum(ids) % 97 / 96
+        reward = reward_of(ids)
         self.given[ids] = reward
         return {"reward_score": reward, "reward_extra_info": {"acc": reward > 0.5, "pred": "5"}}
 

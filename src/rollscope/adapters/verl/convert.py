@@ -48,6 +48,8 @@ class Job(msgspec.Struct, kw_only=True):
     sampling: Mapping[str, Any] = msgspec.field(default_factory=dict)
     logprobs_mode: str | None = None
     response_length: int | None = None
+    group_size: int | None = None
+    """`rollout.n` (or `val_kwargs.n`): how many rollouts verl makes of one prompt."""
     place: int | None = None
     """Its place in its group, where verl does not number the sessions: see `places`."""
     start: float | None = None
@@ -130,6 +132,8 @@ def places(groups: Sequence[Any], rows: Sequence[Any] | None, n: int) -> list[in
     batch the place is the number modulo n, if blocks and groups agree. Without them, the order
     counts only for groups of which all n rows are here. All others are None.
     """
+    if n < 1:
+        return [None] * len(groups)
     if rows is None:
         seen: dict[Any, int] = {}
         order = [seen[g] - 1 for g in groups if seen.update({g: seen.get(g, 0) + 1}) is None]

@@ -24,46 +24,55 @@ BACKEND = "rollscope"
 """The word for `actor_rollout_ref.rollout.trace.backend`."""
 
 _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
+_LEGACY, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
+
 _CONFIGURED = {
-    _AGENT_LOOP: "AgentLoopWorker",
-    "verl.trainer.ppo.ray_trainer": "RayPPOTrainer",
-    "verl.trainer.ppo.v1.trainer_base": "PPOTrainer",
+    (_AGENT_LOOP, "AgentLoopWorker"): "worker",
+    (_LEGACY, "RayPPOTrainer"): "trainer",
+    (_V1, "PPOTrainer"): "trainer",
 }
 """Classes whose instances are given verl's whole configuration as `self.config`."""
 
-_PATCHES: dict[str, Callable[[ModuleType], None]] = {
-    _AGENT_LOOP: lambda module: _patch_agent_loop(module),
-    "verl.experimental.agent_loop.tool_agent_loop": worker.patch_tools,
-    "verl.trainer.ppo.ray_trainer": trainer.patch_legacy,
-    "verl.trainer.ppo.v1.trainer_base": trainer.patch_v1,
-    "verl.trainer.ppo.v1.replay_buffer": trainer.patch_replay_buffer,
-    "verl.utils.tracking": trainer.patch_tracking,
-    "verl.utils.rollout_trace": lambda module: _patch_ops(module),
+_PATCHES: dict[str, dict[str, Callable[[ModuleType], None]]] = {
+    "worker": {
+        _AGENT_LOOP: worker.patch,
+        "verl.experimental.agent_loop.tool_agent_loop": worker.patch_tools,
+        "verl.utils.rollout_trace": lambda module: _patch_ops(module),
+    },
+    "trainer": {
+        _AGENT_LOOP: trainer.patch_manager,
+        _LEGACY: trainer.patch_legacy,
+        _V1: trainer.patch_v1,
+        "verl.trainer.ppo.v1.replay_buffer": trainer.patch_replay_buffer,
+        "verl.utils.tracking": trainer.patch_tracking,
+    },
 }
+"""What is wrapped where. A trainer's process must not wrap the worker's class: it sends that
+class to Ray, and functions that are not the ones verl defined would be sent by value."""
 
 
 def wait() -> None:
     """Look at verl's configuration as soon as there is one. Replaces no function."""
-    for module, name in _CONFIGURED.items():
-        when_imported(module, _watch(name))
+    for (module, name), role in _CONFIGURED.items():
+        when_imported(module, _watch(name, role))
 
 
 def attach(config: Any = None) -> Run | None:
     """Record verl's rollouts in this process: into the active run, or one named by `config`.
 
-    Needed only in scripts that build workers by themselves before `rollscope.init`.
+    Needed only in scripts that use verl's functions without a worker or trainer object.
     """
-    return _consider(config, asked=True)
+    return _consider(config, "worker", asked=True) and _consider(config, "trainer", asked=True)
 
 
-def _watch(name: str) -> Callable[[ModuleType], None]:
+def _watch(name: str, role: str) -> Callable[[ModuleType], None]:
     def watch(module: ModuleType) -> None:
         with guard(f"adapter verl: {module.__name__}.{name}"):
             found = getattr(module, name, None)
             if not isinstance(found, type):
                 raise AttributeError(f"verl {_version()} has no class {name} in {module.__name__}")
             if not isinstance(vars(found).get("config"), _Config):
-                found.config = _Config()  # type: ignore[attr-defined]
+                found.config = _Config(role)  # type: ignore[attr-defined]
 
     return watch
 
@@ -71,13 +80,17 @@ def _watch(name: str) -> Callable[[ModuleType], None]:
 class _Config:
     """A `config` attribute that is looked at when it is set, and else behaves like any other."""
 
+    def __init__(self, role: str) -> None:
+        self.role = role
+
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__["config"] = value
         with guard("adapter verl: reading the configuration"):
-            _consider(value)
+            if _consider(value, self.role) is not None and self.role == "worker":
+                worker.patch_class(type(instance))
 
 
-def _consider(config: Any, asked: bool = False) -> Run | None:
+def _consider(config: Any, role: str, asked: bool = False) -> Run | None:
     trace = _select(config, "actor_rollout_ref.rollout.trace") or {}
     by_config = trace.get("backend") == BACKEND
     project = trace.get("project_name") or _select(config, "trainer.project_name")
@@ -96,7 +109,7 @@ def _consider(config: Any, asked: bool = False) -> Run | None:
     if run is not None:
         if worker.flush not in run.before_finish:
             run.before_finish.append(worker.flush)
-        _patch_all()
+        _patch(role)
     return run
 
 
@@ -124,13 +137,13 @@ def _version() -> str | None:
 
 # -- wrapping --------------------------------------------------------------------------
 
-_patched: set[str] = set()
+_patched: set[tuple[str, str]] = set()
 
 
-def _patch_all() -> None:
-    for name, patch in _PATCHES.items():
-        if name not in _patched:
-            _patched.add(name)
+def _patch(role: str) -> None:
+    for name, patch in _PATCHES[role].items():
+        if (role, name) not in _patched:
+            _patched.add((role, name))
             when_imported(name, _guarded(patch))
 
 
@@ -146,11 +159,6 @@ def _guarded(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None
             )
 
     return guarded
-
-
-def _patch_agent_loop(module: ModuleType) -> None:
-    worker.patch(module)
-    trainer.patch_manager(module)
 
 
 def _patch_ops(rollout_trace: ModuleType) -> None:

@@ -8,13 +8,13 @@ never in the rollouts' event loop.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -30,15 +30,37 @@ from .recording import Recording, current, traced
 
 SEAMS = ("AgentLoopWorker._run_agent_loop", "AgentLoopWorker._compute_score", "rollout_trace_op")
 
-_places: ContextVar[Iterator[int | None] | None] = ContextVar("rollscope_verl_places", default=None)
-
 
 def patch(module: ModuleType) -> None:
     """Wrap the methods of `AgentLoopWorker` (of verl.experimental.agent_loop.agent_loop)."""
-    worker = module.AgentLoopWorker
-    worker.generate_sequences = _generate_sequences(worker.generate_sequences)
-    worker._run_agent_loop = _run_agent_loop(worker._run_agent_loop)
-    worker._compute_score = _compute_score(worker._compute_score)
+    patch_class(module.AgentLoopWorker)
+
+
+def patch_class(worker: type) -> None:
+    """Wrap them in this class, its bases, and in subclasses that have the very same functions:
+    Ray copies every inherited method into an actor's class, where a change of the base would
+    not be seen, and where another function than the base's would be sent by value."""
+    for name, wrap in (("_run_agent_loop", _run_agent_loop), ("_compute_score", _compute_score)):
+        for cls in worker.__mro__:
+            method = vars(cls).get(name)
+            if method is None or method in _wrappers:
+                continue
+            wrapped = wrap(method)
+            _wrappers.add(wrapped)
+            for owner in _with_subclasses(cls):
+                if vars(owner).get(name) is method:
+                    setattr(owner, name, wrapped)
+
+
+_wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Ours. A mark on the function would not do: Ray wraps actors' methods and copies all marks."""
+
+
+def _with_subclasses(cls: type) -> Iterator[type]:
+    yield cls
+    subclasses: list[type] = cls.__subclasses__()
+    for sub in subclasses:
+        yield from _with_subclasses(sub)
 
 
 def patch_tools(module: ModuleType) -> None:
@@ -50,53 +72,61 @@ def patch_tools(module: ModuleType) -> None:
 # -- the seams -------------------------------------------------------------------------
 
 
-def _generate_sequences(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The legacy worker's share of a batch: the only place that sees whole groups."""
+class _Share:
+    """The agent loops that one call began in one go: a worker's share of a batch.
 
-    @functools.wraps(method)
-    async def generate_sequences(self: Any, batch: Any) -> Any:
-        with guard("adapter verl: places in groups"):
-            _places.set(iter(_places_of(self, batch)))
-        return await method(self, batch)
+    All coroutines exist before the first of them runs, so by then groups can be seen whole.
+    """
 
-    return generate_sequences
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def settle(self) -> None:
+        """Find the places in their groups of rollouts whose sessions verl does not number."""
+        jobs, self.jobs = self.jobs, []
+        fields = [job.fields for job in jobs]
+        groups = [f.get("uid", f.get("index")) for f in fields]
+        if not jobs or any(g is None for g in groups) or "session_id" in fields[0]:
+            return
+        rows = [f["priority"] for f in fields] if all("priority" in f for f in fields) else None
+        found = places(groups, rows, jobs[0].group_size or 0)
+        for job, place in zip(jobs, found, strict=True):
+            job.place = place
 
 
-def _places_of(worker: Any, batch: Any) -> Sequence[int | None]:
-    columns = batch.non_tensor_batch
-    groups = columns.get("uid", columns.get("index"))
-    if groups is None:
-        return [None] * len(batch)
-    rollout, validate = worker.rollout_config, bool(batch.meta_info.get("validate", False))
-    n = int(rollout.val_kwargs.n if validate else rollout.n)
-    return places(list(groups), columns.get("priority"), n)
+_shares: weakref.WeakKeyDictionary[Any, _Share] = weakref.WeakKeyDictionary()
+"""By the task that began them."""
 
 
 def _run_agent_loop(method: Callable[..., Any]) -> Callable[..., Any]:
-    # Not a coroutine function: the batch's rows are told apart by the order of the calls.
+    # Not a coroutine function: what stands before the first await is done in the batch's order.
     @functools.wraps(method)
     def run_agent_loop(
         self: Any, sampling_params: dict[str, Any], trajectory: dict[str, Any], **kwargs: Any
     ) -> Any:
-        coroutine = method(self, sampling_params, trajectory, **kwargs)
-        recording = None
+        start = functools.partial(method, self, sampling_params, trajectory, **kwargs)
+        job = share = None
         with guard("adapter verl: beginning a rollout"):
-            iterator = _places.get()
-            place = next(iterator, None) if iterator is not None else None
-            recording = _begin(self, sampling_params, trajectory, kwargs, place)
-        return coroutine if recording is None else _recorded(self, coroutine, recording)
+            if capture.active() is not None and current.get() is None:
+                job = _job(self, sampling_params, trajectory, kwargs)
+                share = _shares.setdefault(asyncio.current_task(), _Share())
+                share.jobs.append(job)
+        return start() if job is None or share is None else _recorded(self, start, job, share)
 
     return run_agent_loop
 
 
-async def _recorded(worker: Any, coroutine: Any, recording: Recording) -> Any:
-    job, live = recording
+async def _recorded(worker: Any, start: Callable[[], Any], job: Job, share: _Share) -> Any:
+    recording = None
+    with guard("adapter verl: beginning a rollout"):
+        share.settle()
+        recording = _begin(job)
+    if recording is None:
+        return await start()
     token = current.set(recording)
     try:
-        with guard("adapter verl: beginning a rollout"):
-            live.begin()
-        with inside(Here(live, None, here().is_tracing)):
-            return await coroutine
+        with inside(Here(recording.live, None, here().is_tracing)):
+            return await start()
     except BaseException as error:
         job.error = error
         raise
@@ -128,37 +158,41 @@ def _compute_score(method: Callable[..., Any]) -> Callable[..., Any]:
 # -- snapshots -------------------------------------------------------------------------
 
 
-def _begin(
-    worker: Any,
-    sampling: dict[str, Any],
-    trajectory: dict[str, Any],
-    kwargs: dict[str, Any],
-    place: int | None,
-) -> Recording | None:
+def _begin(job: Job) -> Recording | None:
     run = capture.active()
     if run is None:
         return None
+    key, index = identity(job)
+    live = run.rollout(
+        key=key,
+        step=job.step,
+        split="eval" if job.validate else "train",
+        task=task_of(job.fields),
+        index=index,
+        start=job.start,
+    )
+    live.begin()
+    return Recording(job, live) if live.is_recorded else None
+
+
+def _job(
+    worker: Any, sampling: dict[str, Any], trajectory: dict[str, Any], kwargs: dict[str, Any]
+) -> Job:
     config = worker.rollout_config
+    validate = bool(trajectory.get("validate"))
     fields = {k: _field(v) for k, v in kwargs.items() if k not in ("agent_name", "trace")}
-    step = fields.get("global_steps", trajectory.get("step"))
-    job = Job(
-        step=_step(step),
-        validate=bool(trajectory.get("validate")),
+    return Job(
+        step=_step(fields.get("global_steps", trajectory.get("step"))),
+        validate=validate,
         fields=fields,
-        agent_name=_plain_name(kwargs.get("agent_name")),
+        agent_name=_name(kwargs.get("agent_name")),
         sampling=dict(sampling),
         logprobs_mode=config.get("logprobs_mode") if sampling.get("logprobs") else None,
         response_length=config.get("response_length"),
-        place=place,
+        group_size=int(config.val_kwargs.n if validate else config.n),
         start=time.time(),
         token2text=bool(config.trace.get("token2text", False)),
     )
-    key, index = identity(job)
-    split = "eval" if job.validate else "train"
-    live = run.rollout(
-        key=key, step=job.step, split=split, task=task_of(fields), index=index, start=job.start
-    )
-    return Recording(job, live) if live.is_recorded else None
 
 
 def _field(value: Any) -> Any:
@@ -177,7 +211,7 @@ def _step(value: Any) -> int | None:
         return None
 
 
-def _plain_name(value: Any) -> str | None:
+def _name(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
