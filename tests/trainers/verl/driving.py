@@ -41,15 +41,19 @@ def run_v1(config, columns, fail=None, engine=Engine, **batch):
     """`AgentLoopWorkerTQ.generate_sequences`: engine, grader, queue, worker."""
     import verl.trainer.ppo.v1.agent_loop_tq as module
 
-    queue = module.tq = Queue()
+    real, queue = module.tq, Queue()
+    module.tq = queue
     cls = module.AgentLoopWorkerTQ.__ray_metadata__.modified_class
     grader, engine = Grader(), engine(config, None, fail)
-    worker = cls(config, engine, reward_loop_worker_handles=[grader])
-    engine.tokenizer_real = worker.tokenizer
 
     async def go() -> None:
         await worker.generate_sequences(v1_batch(columns, **batch))
         await asyncio.gather(*list(worker.background_tasks), return_exceptions=True)
 
-    asyncio.run(go())
+    try:
+        worker = cls(config, engine, reward_loop_worker_handles=[grader])
+        engine.tokenizer_real = worker.tokenizer
+        asyncio.run(go())
+    finally:
+        module.tq = real
     return engine, grader, queue, worker

@@ -18,6 +18,7 @@ from ... import capture
 from ...capture import Run, Sample, guard
 from .._imports import when_imported
 from . import trainer, worker
+from .patching import replace, restore
 from .recording import traced
 
 BACKEND = "rollscope"
@@ -107,8 +108,8 @@ def _consider(config: Any, role: str, asked: bool = False) -> Run | None:
         sample=None if cap is None else Sample(groups_per_step=int(cap)),
     )
     if run is not None:
-        if worker.flush not in run.before_finish:
-            run.before_finish.append(worker.flush)
+        if _detach not in run.before_finish:
+            run.before_finish.append(_detach)
         _patch(role)
     return run
 
@@ -144,11 +145,20 @@ def _patch(role: str) -> None:
     for name, patch in _PATCHES[role].items():
         if (role, name) not in _patched:
             _patched.add((role, name))
-            when_imported(name, _guarded(patch))
+            when_imported(name, _guarded(role, patch))
 
 
-def _guarded(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+def _detach() -> None:
+    """The run ends: hand over what is left, and give verl its functions back."""
+    worker.flush()
+    _patched.clear()
+    restore()
+
+
+def _guarded(role: str, patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
     def guarded(module: ModuleType) -> None:
+        if (role, module.__name__) not in _patched:
+            return  # the run ended before the module was imported
         try:
             patch(module)
         except AttributeError as error:
@@ -178,7 +188,7 @@ def _patch_ops(rollout_trace: ModuleType) -> None:
             continue  # nothing in it can be marked
         for name, value in list(names.items()):
             if value is original:
-                names[name] = rollout_trace_op
+                replace(module, name, rollout_trace_op)
             elif isinstance(value, type):
                 _trace_marked(value, marks)
             elif type(value).__name__.startswith("ActorClass"):  # of Ray
@@ -198,4 +208,4 @@ def _codes_of(decorator: Callable[..., Any]) -> set[Any]:
 def _trace_marked(cls: type, marks: set[Any]) -> None:
     for name, method in list(vars(cls).items()):
         if isinstance(method, FunctionType) and method.__code__ in marks:
-            setattr(cls, name, traced(method))
+            replace(cls, name, traced(method))

@@ -18,6 +18,7 @@ from ... import capture
 from ...capture import guard
 from .._arrays import batch_on_host
 from .convert import row_key
+from .patching import replace
 
 _STREAMS = {"old_log_probs": "train_logprob", "ref_log_prob": "ref_logprob"}
 
@@ -115,10 +116,10 @@ def patch_v1(module: ModuleType) -> None:
             _annotate_all(sessions, fate="trained", trained_step=int(self.global_steps))
         return result
 
-    vars(module)[compute.__name__] = compute_advantage_for_multi_trajectories
-    trainer._compute_advantage = _compute_advantage
-    trainer._compute_reward_colocate = _compute_reward_colocate
-    trainer._update_actor = _update_actor
+    replace(module, compute.__name__, compute_advantage_for_multi_trajectories)
+    replace(trainer, "_compute_advantage", _compute_advantage)
+    replace(trainer, "_compute_reward_colocate", _compute_reward_colocate)
+    replace(trainer, "_update_actor", _update_actor)
 
 
 def _sessions(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -194,8 +195,8 @@ def patch_replay_buffer(module: ModuleType) -> None:
                 _annotate_all(dropped, fate="dropped", fate_reason=reason)
         return clear(self, partition_id, uids)
 
-    buffer._evict_terminal_groups = _evict_terminal_groups
-    buffer._clear_groups = _clear_groups
+    replace(buffer, "_evict_terminal_groups", _evict_terminal_groups)
+    replace(buffer, "_clear_groups", _clear_groups)
 
 
 def _annotate_all(keys: Iterable[str], **facts: Any) -> None:
@@ -269,9 +270,9 @@ def patch_legacy(module: ModuleType) -> None:
             _annotate_all(known, fate="trained", trained_step=int(self.global_steps))
         return result
 
-    vars(module)[compute.__name__] = compute_advantage
-    trainer._compute_reward_colocate = _compute_reward_colocate
-    trainer._update_actor = _update_actor
+    replace(module, compute.__name__, compute_advantage)
+    replace(trainer, "_compute_reward_colocate", _compute_reward_colocate)
+    replace(trainer, "_update_actor", _update_actor)
 
 
 _batch = _Batch()
@@ -292,7 +293,7 @@ def patch_manager(module: ModuleType) -> None:
                 _batch.note(prompts, output)
         return output
 
-    manager.generate_sequences = auto_await(generate_sequences)
+    replace(manager, "generate_sequences", auto_await(generate_sequences))
 
 
 def _annotate_legacy(data: Any) -> None:
@@ -330,7 +331,7 @@ def patch_tracking(module: ModuleType) -> None:
                 run.metrics(int(step), {k: v for k, v in data.items() if _is_scalar(v)})
         return log(self, data, step, *args, **kwargs)
 
-    module.Tracking.log = traced_log
+    replace(module.Tracking, "log", traced_log)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -26,6 +26,7 @@ from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
 from ...model import Rollout
 from .convert import Job, convert, identity, places, task_of
+from .patching import replace
 from .recording import Recording, current, traced
 
 SEAMS = ("AgentLoopWorker._run_agent_loop", "AgentLoopWorker._compute_score", "rollout_trace_op")
@@ -49,7 +50,7 @@ def patch_class(worker: type) -> None:
             _wrappers.add(wrapped)
             for owner in _with_subclasses(cls):
                 if vars(owner).get(name) is method:
-                    setattr(owner, name, wrapped)
+                    replace(owner, name, wrapped)
 
 
 _wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -66,7 +67,7 @@ def _with_subclasses(cls: type) -> Iterator[type]:
 def patch_tools(module: ModuleType) -> None:
     """Function tools are called without verl's own decorator: take the place that calls them."""
     loop = module.ToolAgentLoop
-    loop._call_tool = traced(loop._call_tool)
+    replace(loop, "_call_tool", traced(loop._call_tool))
 
 
 # -- the seams -------------------------------------------------------------------------
