@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from rollscope.capture.problems import problems
 
-# A busy machine must not fail a test: no deadlines, no judgement of how slow data comes.
-settings.register_profile(
-    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
-settings.load_profile("patient")
+with contextlib.suppress(ImportError):  # the trainers' environments have no property tests
+    from hypothesis import HealthCheck, settings
+
+    # A busy machine must not fail a test: no deadlines, no judgement of how slow data comes.
+    settings.register_profile(
+        "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    )
+    settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

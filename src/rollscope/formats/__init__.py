@@ -28,6 +28,7 @@ class UnknownFormat(ValueError):
 
 READERS = {
     "verl": "rollscope.adapters.verl.files",
+    "slime": "rollscope.adapters.slime.files",
     "open-instruct": "rollscope.adapters.open_instruct.files",
     "areal": "rollscope.adapters.areal.files",
     "trl": "rollscope.adapters.trl.files",

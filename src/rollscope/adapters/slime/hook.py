@@ -1,0 +1,142 @@
+"""The two functions that slime calls with every batch. Both return False: slime logs on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from ... import capture
+from ...capture import Run, guard
+from .._later import Later
+from .convert import convert, flat
+
+
+def log(
+    rollout_id: int,
+    args: Any,
+    samples: Any,
+    rollout_extra_metrics: Mapping[str, Any] | None = None,
+    rollout_time: float | None = None,
+) -> bool:
+    """For `--custom-rollout-log-function-path`."""
+    with guard("adapter slime: rollouts"):
+        run = _join(args)
+        if run is not None:
+            given = [_frozen(sample) for sample in flat(samples)]
+            size = getattr(args, "n_samples_per_prompt", None)
+            _later(run)(_record, run, args, given, rollout_id, "train", None, size)
+            _metrics(run, args, rollout_id, rollout_extra_metrics, rollout_time)
+    return False
+
+
+def log_eval(
+    rollout_id: int, args: Any, data: Mapping[str, Any], extra_metrics: Any = None
+) -> bool:
+    """For `--custom-eval-rollout-log-function-path`."""
+    with guard("adapter slime: evaluation"):
+        run = _join(args)
+        if run is not None:
+            for dataset, found in data.items():
+                given = [_frozen(sample) for sample in flat(found.get("samples") or ())]
+                size = _eval_size(args, dataset)
+                _later(run)(_record, run, args, given, rollout_id, "eval", dataset, size)
+            _metrics(run, args, rollout_id, extra_metrics, None)
+    return False
+
+
+def _join(args: Any) -> Run | None:
+    """Whoever names these functions on slime's command line has asked."""
+    return capture.join(
+        _first(args, "wandb_project", "tb_project_name") or "slime",
+        _first(args, "wandb_group", "tb_experiment_name", "wandb_run_id"),
+        adapter="slime",
+        seams=("custom_rollout_log_function_path", "custom_eval_rollout_log_function_path"),
+        asked=True,
+        config=vars(args),
+    )
+
+
+def _first(args: Any, *names: str) -> str | None:
+    found = (getattr(args, name, None) for name in names)
+    return next((str(value) for value in found if value), None)
+
+
+@functools.lru_cache(maxsize=4)
+def _later(run: Run) -> Later:
+    return Later("slime", run)
+
+
+def _frozen(sample: Any) -> Any:
+    """The sample as it is now: slime goes on with the same objects."""
+    fields = dict(vars(sample))
+    copied = {k: list(v) if isinstance(v, list) else v for k, v in fields.items()}
+    copied["metadata"] = dict(fields.get("metadata") or {})
+    return SimpleNamespace(**copied)
+
+
+def _record(
+    run: Run,
+    args: Any,
+    samples: list[Any],
+    step: int,
+    split_name: str,
+    dataset: str | None,
+    size: int | None,
+) -> None:
+    problems: list[str] = []
+    rollouts = convert(
+        samples,
+        step=step,
+        split_name=split_name,
+        dataset=dataset,
+        group_size=size,
+        reward_key=getattr(args, "reward_key" if split_name == "train" else "eval_reward_key", None)
+        or getattr(args, "reward_key", None),
+        tokenizer=_tokenizer(getattr(args, "hf_checkpoint", None)),
+        masks_off_policy=bool(getattr(args, "mask_offpolicy_in_partial_rollout", False)),
+        problems=problems,
+    )
+    for problem in problems:
+        capture.report("adapter slime", problem)
+    for rollout in rollouts:
+        rollout.sampling = _sampling(args, split_name)
+    run.log(rollouts)
+
+
+def _sampling(args: Any, split_name: str) -> dict[str, Any]:
+    prefix = "rollout_" if split_name == "train" else "eval_"
+    found = {n: getattr(args, prefix + n, None) for n in ("temperature", "top_p", "top_k")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _eval_size(args: Any, dataset: str) -> int | None:
+    for known in getattr(args, "eval_datasets", None) or ():
+        if getattr(known, "name", None) == dataset:
+            return getattr(known, "n_samples_per_eval_prompt", None)
+    return getattr(args, "n_samples_per_eval_prompt", None)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(path: str | None) -> Any:
+    """The policy's own tokenizer, loaded once; without it slime's texts are used."""
+    if not path:
+        return None
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=True)
+    except Exception as error:
+        capture.report("adapter slime", f"the tokenizer in {path} cannot be loaded: {error}")
+        return None
+
+
+def _metrics(
+    run: Run, args: Any, step: int, extra: Mapping[str, Any] | None, seconds: float | None
+) -> None:
+    values = {k: v for k, v in (extra or {}).items() if isinstance(v, (int, float))}
+    if seconds is not None:
+        values["perf/rollout_time"] = seconds
+    if values:
+        run.metrics(step, values)
