@@ -1,0 +1,50 @@
+"""What the documents say is so: examples run, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import rollscope
+from rollscope.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "src/**/*.md", "viewer/*.md", "bench/*.md")
+    for path in ROOT.glob(pattern)
+)
+LATER = {
+    "docs/benchmarks.md",  # made by `make bench`
+    "docs/demo.md",
+    "docs/format.md",
+    "docs/viewer.md",
+    "docs/adapters.md",
+    "docs/trainers/verl.md",
+    "docs/trainers/slime.md",
+}
+
+
+def test_the_readme_examples_run_and_do_what_they_say(own_store: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    (row,) = rollscope.open(own_store).rollouts("reward:1 fate:trained")
+    assert (row.task, row.advantage) == ("q-381", 0.7)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text()):
+        if "://" in target:
+            continue
+        there = (path.parent / target).resolve()
+        assert there.exists() or str(there.relative_to(ROOT)) in LATER, f"{path}: {target}"
+
+
+def test_the_command_line_document_names_every_command() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [name for name in COMMANDS if f"`rollscope {name}" not in text] == []
