@@ -106,7 +106,8 @@ class Bodies:
     def _everywhere(
         self, table: str, names: str, units: list[Unit], where: str, values: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        sealed = self._shapes.relation(table, units)
+        filled = [unit for unit in units if unit.info.rows.get(table, 1)]
+        sealed = self._shapes.relation(table, filled)
         found: list[dict[str, Any]] = []
         for relation in (sealed, f"tail.{table}"):
             if relation is not None:

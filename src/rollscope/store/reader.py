@@ -85,6 +85,7 @@ class Reader:
         self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
         """A directory that goes with the reader. Besides the store the only one it may touch."""
         self._database = duckdb.connect(config=_config(temporary, threads))
+        self._database.execute("SET parquet_metadata_cache = true")
         _confine(self._database, [self.root, temporary])
         self._finalizer = weakref.finalize(self, _clean_up, self._database, temporary)
         self._local = threading.local()
@@ -433,7 +434,6 @@ def _config(
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{max(1 << 30, memory * 4 // 10)}B",
         "temp_directory": str(temporary / "spill"),
-        "parquet_metadata_cache": True,
         "autoinstall_known_extensions": False,
         # A filter by up to so many ids skips the rows of others before their text is read:
         # 20 instead of 970 ms for 512 rollouts out of 100,000. The engine's default is 50.

@@ -24,8 +24,11 @@ INFO = "segment.json"
 KEPT_ASIDE = "damaged"
 """Directory of a unit that holds, as they were found, the bytes that were no good frames."""
 
-ROW_GROUP = "8MB"
+ROW_GROUP = "ROW_GROUP_SIZE_BYTES '8MB'"
 """Measured: ten 50 kB messages are fetched in 13 ms; with the engine's default in 90 to 177."""
+
+THIN_ROW_GROUP = "ROW_GROUP_SIZE 2048"
+"""Measured: 50 rows from anywhere among a million cost a third of what they do with 8,192."""
 
 SORTED = '"step", "group", "index", "id"'
 """Order of rollouts: siblings lie next to each other, and compress so."""
@@ -183,10 +186,11 @@ def write_tables(
 def copy(db: DuckDBPyConnection, select: str, path: Path) -> int:
     """Write the rows of a SELECT as one Parquet file and sync it. Returns their number."""
     disk.before("copy", path)
+    groups = THIN_ROW_GROUP if path.stem == "rollouts" else ROW_GROUP
     target = str(path).replace("'", "''")
     result = db.execute(
         f"COPY ({select}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, "
-        f"ROW_GROUP_SIZE_BYTES '{ROW_GROUP}', KV_METADATA {{rollscope: '{schema.VERSION}'}})"
+        f"{groups}, KV_METADATA {{rollscope: '{schema.VERSION}'}})"
     ).fetchone()
     disk.sync(path)
     return int(result[0]) if result else 0
