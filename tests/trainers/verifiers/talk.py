@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, omit
 from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.harness import Harness
 from verifiers.v1.runtimes import ProgramResult
@@ -63,7 +63,7 @@ class Talk(Harness[TalkConfig]):
                         else [piece]
                     )
                 answer = await client.chat.completions.create(
-                    model=ctx.model, messages=messages, tools=[TOOL]
+                    model=ctx.model, messages=messages, tools=[TOOL] if data.tools else omit
                 )
                 reply = answer.choices[0].message.model_dump(exclude_none=True)
                 said = [*messages, {k: v for k, v in reply.items() if k != "annotations"}]

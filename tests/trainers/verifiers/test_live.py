@@ -17,7 +17,7 @@ from stored import Stored
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.configs.client import EvalClientConfig
 from verifiers.v1.envs.best_of_n import BestOfNEnv, BestOfNEnvConfig
-from world import BRANCHED, Server, agent_config, serving, task, user
+from world import BRANCHED, Server, agent_config, serving, task, training_config, user
 
 from rollscope.adapters import verifiers as adapter
 from rollscope.adapters.verifiers import hook
@@ -114,6 +114,43 @@ def test_nothing_of_a_trace_is_lost(own_store: Path) -> None:
     stored = {r.key: r for r in Stored(own_store)}
     for trace in traces:
         assert restore(stored[trace.id]) == said(trace.to_record(float_decimals=None))
+
+
+def test_tokens_and_log_probabilities_of_a_training_engine(own_store: Path, tmp_path: Path) -> None:
+    """Each node holds what it adds; along a branch that is exactly what the engine was given."""
+    script = [
+        ["...", user("go on")],
+        ["start", user("in short: go on")],
+        [{"role": "system", "content": "You are a helper."}, user("help")],
+    ]
+
+    async def main() -> Server:
+        async with serving() as server:
+            agent = vf.make_agent(training_config(server, tmp_path / "tok"))
+            async with adapter.attach(agent, project="p", run="r") as attached:
+                traces = await asyncio.gather(
+                    *[attached.run(task(n, script, tools=False)) for n in range(2)]
+                )
+            assert all(trace.ok for trace in traces), traces[0].errors
+            return server
+
+    server = asyncio.run(main())
+    stored = Stored(own_store)
+    found = []
+    for rollout in stored:
+        for place, message in enumerate(rollout.messages):
+            if message.sampled:
+                tokens = [m.tokens for m in branch(rollout, place)]
+                assert message.tokens is not None and all(t is not None for t in tokens)
+                wrote = [v for v in message.tokens.logprob if v is not None]
+                found.append(([i for t in tokens if t is not None for i in t.ids], wrote))
+                assert sum(message.tokens.mask) == len(wrote)
+    wanted = [(shown + ids, logprobs) for shown, ids, logprobs in server.samples]
+    assert len(wanted) == 8
+    for ids, logprobs in found:
+        place = next(i for i, w in enumerate(wanted) if w[0] == ids)
+        assert logprobs == pytest.approx(wanted.pop(place)[1], abs=1e-6)  # float32
+    assert wanted == []
 
 
 def test_calls_are_spans_with_their_usage(own_store: Path) -> None:

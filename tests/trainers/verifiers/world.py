@@ -8,19 +8,24 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import tinytok
 import verifiers.v1 as vf
 from aiohttp import web
 from pydantic import Field
 from talk import TalkConfig
-from verifiers.v1.configs.client import EvalClientConfig
+from verifiers.v1.configs.client import EvalClientConfig, TrainClientConfig
 from verifiers.v1.runtimes import SubprocessConfig
+
+TOK = tinytok.make()
 
 
 class Data(vf.TaskData):
     answer: str
     script: list[Any] = Field(default_factory=list)
+    tools: bool = True
 
 
 class Echo(vf.Task[Data]):
@@ -42,6 +47,7 @@ class Server:
 
     def __init__(self) -> None:
         self.notes: list[tuple[list[dict[str, Any]], dict[str, Any]]] = []
+        self.samples: list[tuple[list[int], list[int], list[float]]] = []
         self.url = ""
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -85,6 +91,23 @@ class Server:
         await response.write(b"data: [DONE]\n\n")
         return response
 
+    async def generate(self, request: web.Request) -> web.Response:
+        """vLLM's endpoint for training: tokens in, tokens and log probabilities out."""
+        shown = (await request.json())["token_ids"]
+        n = len(self.samples)
+        ids = TOK.encode(f"answer {n} ✓ 😀") + [TOK.eos_token_id]
+        logprobs = [-0.123456789 * (k % 5 + 1) for k in range(len(ids))]
+        self.samples.append((shown, ids, logprobs))
+        content = [
+            {"token": f"token_id:{i}", "logprob": v} for i, v in zip(ids, logprobs, strict=True)
+        ]
+        choice: dict[str, Any] = {"index": 0, "token_ids": ids, "finish_reason": "stop"}
+        choice["logprobs"] = {"content": content}
+        return web.json_response({"request_id": f"r{n}", "choices": [choice]})
+
+    async def models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+
     async def _event(self, response: web.StreamResponse, data: dict[str, Any]) -> None:
         line = json.dumps({"object": "chat.completion.chunk", **data})
         await response.write(b"data: " + line.encode() + b"\n\n")
@@ -95,6 +118,8 @@ async def serving() -> AsyncIterator[Server]:
     server = Server()
     app = web.Application()
     app.router.add_post("/v1/chat/completions", server.chat)
+    app.router.add_post("/inference/v1/generate", server.generate)
+    app.router.add_get("/v1/models", server.models)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -108,17 +133,32 @@ async def serving() -> AsyncIterator[Server]:
 
 
 def agent_config(server: Server, **changes: Any) -> vf.AgentConfig:
+    client = EvalClientConfig(base_url=server.url, api_key_var="FAKE_KEY")
     return vf.AgentConfig(
         model="fake",
         harness=TalkConfig(),
-        client=EvalClientConfig(base_url=server.url, api_key_var="FAKE_KEY"),
+        client=changes.pop("client", client),
         runtime=SubprocessConfig(),
         sampling={"temperature": 0.5, "max_tokens": 64},
         **changes,
     )
 
 
-def task(n: int, script: list[Any] | None = None, prompt: str | None = None) -> Echo:
+def training_config(server: Server, tokenizer: Path) -> vf.AgentConfig:
+    """As prime-rl has it: the prompt is tokenized here, tokens and log probabilities come back."""
+    TOK.save_pretrained(tokenizer)
+    client = TrainClientConfig(
+        base_url=server.url,
+        api_key_var="FAKE_KEY",
+        renderer={"name": "default"},
+        renderer_model_name=str(tokenizer),
+    )
+    return agent_config(server, client=client)
+
+
+def task(
+    n: int, script: list[Any] | None = None, prompt: str | None = None, tools: bool = True
+) -> Echo:
     return Echo(
         Data(
             idx=n,
@@ -126,6 +166,7 @@ def task(n: int, script: list[Any] | None = None, prompt: str | None = None) -> 
             system_prompt="Echo.",
             answer=f"hello {n} / {n} ✓ 😀",
             script=script or [],
+            tools=tools,
         )
     )
 
