@@ -95,7 +95,7 @@ class Server:
         """vLLM's endpoint for training: tokens in, tokens and log probabilities out."""
         shown = (await request.json())["token_ids"]
         n = len(self.samples)
-        ids = TOK.encode(f"answer {n} ✓ 😀") + [TOK.eos_token_id]
+        ids = [*TOK.encode(f"answer {n} ✓ 😀"), TOK.eos_token_id]
         logprobs = [-0.123456789 * (k % 5 + 1) for k in range(len(ids))]
         self.samples.append((shown, ids, logprobs))
         content = [
