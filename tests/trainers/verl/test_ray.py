@@ -115,6 +115,7 @@ def test_legacy_trainer_records_in_actors_and_says_later_what_was_trained(
     assert {(r.group, r.index) for r in found} == {
         (f"uid-{i}", j) for i in range(3) for j in (0, 1)
     }
+    check_validation(manager, driver)
     infos = [json.loads(p.read_text()) for p in driver.glob("*/*/writers/*.json")]
     assert {(i["project"], i["run"]) for i in infos} == {("maths", "tiny")}
     assert len({i["launch"] for i in infos}) == 1
@@ -130,7 +131,8 @@ def test_legacy_trainer_records_in_actors_and_says_later_what_was_trained(
         batch, adv_estimator=AdvantageEstimator.GRPO, config=config.algorithm
     )
     trainer._update_actor(batch)
-    found = wait_for(driver, lambda r: all(x.fate == "trained" for x in r))
+    found = wait_for(driver, lambda r: all(x.fate == "trained" for x in r if x.split == "train"))
+    found = [r for r in found if r.split == "train"]
     for rollout in found:
         group = [r.reward for r in found if r.group == rollout.group]
         if len(set(group)) > 1:
@@ -138,6 +140,16 @@ def test_legacy_trainer_records_in_actors_and_says_later_what_was_trained(
         assert rollout.trained_step == 3
         sampled, trained = flat(rollout, "logprob"), flat(rollout, "train_logprob")
         assert [None if p is None else p - 1 for p in sampled] == pytest.approx(trained)
+
+
+def check_validation(manager: Any, store: Path) -> None:
+    """Three prompts for two workers: verl adds a copy of the first row and throws it away."""
+    columns = dataset_rows(3, 1)
+    padded = {name: [*values, values[0]] for name, values in columns.items()}
+    manager.generate_sequences(legacy_batch(padded, validate=True))
+    found = wait_for(store, lambda r: len([x for x in r if x.split == "eval" and x.fate]) == 4)
+    dropped = [r for r in found if r.fate == "dropped"]
+    assert [(r.group, r.split) for r in dropped] == [("uid-0", "eval")]
 
 
 def test_v1_trainer_records_in_actors_and_says_later_what_was_trained_and_dropped(

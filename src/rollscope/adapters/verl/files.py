@@ -8,17 +8,15 @@ message of unknown role, the response one message.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ...model import Message, Rollout, prompt_task
 from ...model.problem import Problem
+from .._lines import first_record, records
 
 _OWN = frozenset({"input", "output", "gts", "score", "step", "uid", "request_id"})
 _SESSION = re.compile(r"(?P<uid>.+)_(?P<session>\d+)_(?P<output>\d+)")
@@ -26,24 +24,20 @@ _SESSION = re.compile(r"(?P<uid>.+)_(?P<session>\d+)_(?P<output>\d+)")
 
 def recognise(path: str | Path) -> bool:
     """Is this one of verl's dumps, or a directory of them?"""
-    with contextlib.suppress(OSError, StopIteration, msgspec.DecodeError, UnicodeDecodeError):
-        with _files(Path(path))[0].open("rb") as file:
-            first = msgspec.json.decode(file.readline())
-        return isinstance(first, dict) and {"input", "output", "score", "step"} <= first.keys()
-    return False
+    files = _files(Path(path))
+    first = first_record(files[0]) if files else {}
+    return {"input", "output", "score", "step"} <= first.keys()
 
 
 def read(path: str | Path) -> Iterator[Rollout | Problem]:
     """Every rollout of a file, or of all files of a directory in order of step."""
     for file in _files(Path(path)):
         for session, rows in itertools.groupby(_rows(file), key=_session):
-            found = list(rows)
-            good = [row for row in found if not isinstance(row, Problem)]
-            yield from (row for row in found if isinstance(row, Problem))
-            if session is not None and good:
-                yield _rollout(good, _split(file), file)
-            else:
-                yield from (_rollout([row], _split(file), file) for row in good)
+            if session is not None:
+                yield _rollout([row for row in rows if isinstance(row, dict)], file)
+                continue
+            for row in rows:
+                yield _rollout([row], file) if isinstance(row, dict) else row
 
 
 def _files(path: Path) -> list[Path]:
@@ -54,19 +48,11 @@ def _files(path: Path) -> list[Path]:
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any] | Problem]:
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                yield Problem(file, number, f"not JSON: {error}")
-                continue
-            if not isinstance(row, dict) or "output" not in row:
-                yield Problem(file, number, "no row of a verl dump: it has no 'output'")
-                continue
-            yield {**row, "": number}
+    for number, row in enumerate(records(file), 1):
+        if isinstance(row, dict) and "output" not in row:
+            yield Problem(file, number, "no row of a verl dump: it has no 'output'")
+        else:
+            yield row if isinstance(row, Problem) else {**row, "": number}
 
 
 def _session(row: dict[str, Any] | Problem) -> str | None:
@@ -77,8 +63,8 @@ def _session(row: dict[str, Any] | Problem) -> str | None:
     return f"{found['uid']}_{found['session']}" if found else None
 
 
-def _rollout(rows: list[dict[str, Any]], split: str | None, file: Path) -> Rollout:
-    last = rows[-1]
+def _rollout(rows: list[dict[str, Any]], file: Path) -> Rollout:
+    last, split = rows[-1], _split(file)
     found = _SESSION.fullmatch(str(last.get("uid", "")))
     step, task = last.get("step"), prompt_task(str(rows[0].get("input") or ""))
     extras = {k: v for k, v in last.items() if k and k not in _OWN and v is not None}

@@ -289,11 +289,28 @@ def patch_manager(module: ModuleType) -> None:
     async def generate_sequences(self: Any, prompts: Any) -> Any:
         output = await inner(self, prompts)
         with guard("adapter verl: rows of the batch"):
-            if not prompts.meta_info.get("validate", False):
+            if prompts.meta_info.get("validate", False):
+                _drop_padding(prompts, int(self.rollout_config.val_kwargs.n))
+            else:
                 _batch.note(prompts, output)
         return output
 
     replace(manager, "generate_sequences", auto_await(generate_sequences))
+
+
+def _drop_padding(prompts: Any, n: int) -> None:
+    """verl fills a validation batch up with copies of its first rows, and throws them away."""
+    uids, rows = (prompts.non_tensor_batch.get(name) for name in ("uid", "priority"))
+    if uids is None or rows is None:
+        return
+    seen: dict[str, int] = {}
+    copies = []
+    for uid, row in zip(uids, rows, strict=True):
+        seen[uid] = seen.get(uid, 0) + 1
+        if seen[uid] > n:
+            step = prompts.meta_info.get("global_steps")
+            copies.append(row_key("eval", step, uid, int(row)))
+    _annotate_all(copies, fate="dropped", fate_reason="padding: a copy that verl throws away")
 
 
 def _annotate_legacy(data: Any) -> None:
