@@ -342,6 +342,32 @@ def test_rows_of_an_agent_are_put_together_again(rollouts: Rollouts, own_store: 
                 assert message.tokens.advantage == row[-len(message.tokens.ids) :]
 
 
+def test_a_trainer_in_another_process_finds_rows_by_their_digest(
+    rollouts: Rollouts, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = rollouts.run(TRACED, {"inner": "areal_world.OneTurn"})
+    before = copy.deepcopy(batch)
+    monkeypatch.setattr(trainer, "rows", hook.Rows())  # it has seen no episode
+    after = step(areal.attach(make_trainer()), batch, global_step=2)
+    found = Stored(own_store)
+    assert found.orphans == []
+    expected = expected_advantages(before, after)
+    for rollout in found:
+        assert flat(rollout, "advantage") == expected[tuple(flat(rollout))]
+        assert rollout.trained_step == 2
+
+
+def test_an_agents_rows_in_another_process_are_told_never_guessed(
+    rollouts: Rollouts, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = rollouts.run(TRACED, {"inner": "areal_world.InProcess"}, asks="tool?", group=2)
+    monkeypatch.setattr(trainer, "rows", hook.Rows())
+    step(areal.attach(make_trainer()), batch, global_step=2)
+    found = Stored(own_store)
+    assert {r.advantage for r in found} == {None}
+    assert len({rollout for rollout, _ in found.orphans}) == 8
+
+
 def test_a_batch_that_was_not_trained_on_is_not_called_trained(
     rollouts: Rollouts, own_store: Path
 ) -> None:

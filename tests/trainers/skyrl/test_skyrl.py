@@ -383,6 +383,21 @@ def test_what_the_trainer_hands_over_is_not_changed(own_store: Path) -> None:
     assert len(seen) == 3
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cap_holds_per_step_and_split_and_keeps_groups_whole(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_SAMPLE", "groups_per_step=1")
+    found = train(own_store, is_async=is_async, eval_interval=1, tasks=4)
+    groups = Counter(r.group for r in found)
+    assert {groups[r.group] for r in found if r.split == "train"} == {3}
+    assert {groups[r.group] for r in found if r.split == "eval"} == {2}
+    per_step = Counter((r.split, r.step) for r in found if r.index == 0)
+    assert set(per_step.values()) == {1}
+    assert {step for split, step in per_step if split == "eval"} == {0, 1, 2}
+    assert found.orphans == []  # nothing is said about what was left out
+
+
 def test_off_means_untouched(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROLLSCOPE", "off")
     trainer = world.make(world.config())

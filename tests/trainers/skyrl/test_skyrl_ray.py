@@ -115,7 +115,7 @@ def test_both_trainers_have_an_experiment() -> None:
     made = kind.get_trainer(
         object(),
         cfg=world.config(is_async=True),
-        tracker=world.Tracker(),
+        tracker=world.tracker(world.config()),
         tokenizer=world.TOK,
         train_dataset=world.Tasks(4),
         eval_dataset=None,

@@ -34,6 +34,7 @@ from skyrl.train.config import (
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from skyrl.train.trainer import RayPPOTrainer
+from skyrl.train.utils.tracking import Tracking
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 TOK = tinytok.make()
@@ -219,13 +220,17 @@ def config(
     return cfg
 
 
-class Tracker:
-    """SkyRL's tracker is a choice of services; this one writes into the record."""
+class NotingTracker(Tracking):
+    """SkyRL's own tracker, on the console; what it is given is noted."""
 
     def log(self, data: dict[str, Any], step: int, commit: bool = False) -> None:
         WORLD.logged.append((step, dict(data)))
+        super().log(data, step, commit)
 
-    def finish(self) -> None: ...
+
+def tracker(cfg: SkyRLTrainConfig) -> Tracking:
+    trainer = cfg.trainer
+    return NotingTracker(trainer.project_name, trainer.run_name, trainer.logger, cfg)
 
 
 def make(cfg: SkyRLTrainConfig, *, tasks: int = 6, dp: int = 1) -> Any:
@@ -235,7 +240,7 @@ def make(cfg: SkyRLTrainConfig, *, tasks: int = 6, dp: int = 1) -> Any:
     kind = FullyAsyncRayPPOTrainer if cfg.trainer.fully_async.enabled else RayPPOTrainer
     trainer = kind(
         cfg=cfg,
-        tracker=Tracker(),
+        tracker=tracker(cfg),
         tokenizer=TOK,
         train_dataset=Tasks(tasks),
         eval_dataset=Tasks(3) if cfg.trainer.eval_interval > 0 else None,
