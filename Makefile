@@ -53,6 +53,12 @@ $(PAGE): viewer/node_modules/.package-lock.json viewer/index.html viewer/vite.co
 viewer-tests: viewer/node_modules/.package-lock.json
 	cd viewer && npm run -s check && npm run -s test
 
+# After a change of the server's types: the description, and the page's types from it.
+.PHONY: api
+api: setup viewer/node_modules/.package-lock.json
+	$(PY) docs/make_openapi.py
+	cd viewer && npm run -s api
+
 # The browser that the tests look with: Debian's, installed when it is missing.
 chromium:
 	@command -v chromium >/dev/null || { \

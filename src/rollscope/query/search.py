@@ -60,6 +60,7 @@ class Search:
         finally:
             if self._cursor is not None:
                 self._cursor.close()
+                self._cursor = None
 
     def _run(self) -> Iterator[Found]:
         query = self._query

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ..capture.redact import Redactor, make_redactor, redact_rollout
-from ..model import Rollout
+from ..model import Message, Rollout
 from ..query import Store
 from . import params as p
 from . import reading, selecting
@@ -88,6 +88,9 @@ class _Redacting(Desk):
     def rollout(self, id: str) -> Rollout:
         whole = super().rollout(id)
         return whole if self._clean is None else redact_rollout(whole, self._clean)
+
+    def messages(self, id: str, first: int, stop: int) -> list[Message]:
+        return self.rollout(id).messages[first:stop]
 
 
 def _page(folder: Path) -> None:

@@ -8,14 +8,19 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..model import Rollout
+from ..model import Message, Rollout
 from ..query import Store
+from ..store.bodies import Sketch
 from .labels import Labels
 
 T = TypeVar("T")
 
 WHOLE = 8
 """Whole rollouts kept at hand: the one being read, its siblings, the ones compared."""
+
+
+SHORT = 300
+"""Up to so many messages a rollout is read whole, once, and its windows are cut from that."""
 
 
 class NotFound(Exception):
@@ -49,6 +54,22 @@ class Desk:
     def rollout(self, id: str) -> Rollout:
         """A whole rollout; kept, so that turning its pages does not read it again."""
         return self.keep(("rollout", id), lambda: self.store.get(self.find(id)), WHOLE)
+
+    def outline(self, id: str) -> list[Sketch]:
+        """Every message of a rollout without its body."""
+
+        def make() -> list[Sketch]:
+            found: list[Sketch] = self.reader.outline(self.find(id))
+            return found
+
+        return self.keep(("outline", id), make, WHOLE)
+
+    def messages(self, id: str, first: int, stop: int) -> list[Message]:
+        """A window of messages. Of a long rollout only the window is read."""
+        if len(self.outline(id)) <= SHORT:
+            return self.rollout(id).messages[first:stop]
+        found: list[Message] = self.reader.messages(self.find(id), first, stop)
+        return found
 
     def keep(self, key: Any, make: Callable[[], T], most: int = 64) -> T:
         """What `make` gives, kept until the store changes; of one kind only the latest."""

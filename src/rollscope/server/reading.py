@@ -12,11 +12,13 @@ from ..checks.align import Piece as Words
 from ..checks.align import plain_text, text_of
 from ..model import Message, Part, Rollout
 from ..model.tokens import Tokens, is_int, to_list
+from ..query.rows import Row as Thin
+from ..store.bodies import Sketch
 from . import params as p
 from . import shapes as s
 from .desk import Desk, NotFound
 from .hits import find_hits
-from .selecting import COLUMNS, number, thin
+from .selecting import number, thin
 
 ANSWER = 4000
 """Characters of the final answer that are shown beside the reference."""
@@ -26,34 +28,43 @@ BUCKETS = 2000
 
 def detail(desk: Desk, _: p.Nothing, id: str) -> s.Detail:
     """A whole rollout but for its messages' bodies and its spans."""
-    rollout = desk.rollout(id)
-    row = _row(desk, rollout.id or id)
+    id = desk.find(id)
+    row = _thin(desk, id)
+    sketches = desk.outline(id)
     return s.Detail(
-        row=row,
-        key=rollout.key,
-        launch=rollout.launch,
-        worker=rollout.worker,
-        start=rollout.start,
-        end=rollout.end,
-        reward_texts=rollout.reward_texts,
-        error_text=rollout.error.text if rollout.error else None,
-        sampling=rollout.sampling,
-        reference=rollout.reference,
-        meta=rollout.meta,
-        notes=_notes(desk, rollout.id or id),
-        streams=_stream_names(rollout),
-        spans=len(rollout.spans),
-        outline=_outline(rollout.messages),
-        answer=_answer(rollout.messages),
+        row=thin(row),
+        key=row.key,
+        launch=row.launch,
+        worker=row.worker,
+        start=row.start,
+        end=row.end,
+        reward_texts=row.reward_texts or {},
+        error_text=row.error_text,
+        sampling=row.sampling or {},
+        reference=row.reference,
+        meta=row.meta or {},
+        notes=_notes(desk, id),
+        streams=list(dict.fromkeys(name for sketch in sketches for name in sketch.streams)),
+        spans=_count_spans(desk, id),
+        outline=_outline(sketches),
+        answer=_answer(desk, id, sketches),
     )
 
 
 def _row(desk: Desk, id: str) -> s.Row:
-    for row in desk.store.rollouts(f'id:"{id}" launch:/./', limit=1, columns=COLUMNS):
-        return thin(row)
-    for row in desk.store.rollouts(f'id:"{id}"', limit=1, columns=COLUMNS):
-        return thin(row)
+    return thin(_thin(desk, id))
+
+
+def _thin(desk: Desk, id: str) -> Thin:
+    """The row of a rollout, superseded or not."""
+    for row in desk.store.rollouts(f'id:"{id}" superseded:true,false', order="id", limit=1):
+        return row
     raise NotFound(f"no rollout {id!r}")
+
+
+def _count_spans(desk: Desk, id: str) -> int:
+    sql = "SELECT count(*) FROM spans WHERE rollout = ?"
+    return int(desk.store.sql(sql, [id]).fetchall()[0][0])
 
 
 def _notes(desk: Desk, id: str) -> list[s.Note]:
@@ -77,40 +88,26 @@ def _notes(desk: Desk, id: str) -> list[s.Note]:
     return list(held.values())
 
 
-def _outline(messages: list[Message]) -> s.Outline:
+def _outline(sketches: list[Sketch]) -> s.Outline:
     """The skeleton. A message's parent is always given: -1 begins a conversation."""
     return s.Outline(
-        parent=[n - 1 if m.parent is None else m.parent for n, m in enumerate(messages)],
-        role=[m.role for m in messages],
-        name=[m.name for m in messages],
-        chars=[len(plain_text(m)) for m in messages],
-        tokens=[len(m.tokens) if m.tokens is not None else None for m in messages],
-        sampled=[m.sampled for m in messages],
-        tools=[_tools(m) for m in messages],
-        preview=[" ".join(plain_text(m)[:160].split())[:80] for m in messages],
-        reward=[number(m.reward) for m in messages],
+        parent=[-1 if m.parent is None else m.parent for m in sketches],
+        role=[m.role for m in sketches],
+        name=[m.name for m in sketches],
+        chars=[m.chars for m in sketches],
+        tokens=[m.tokens for m in sketches],
+        sampled=[m.sampled for m in sketches],
+        tools=[[name or "" for name in m.tools] for m in sketches],
+        preview=[" ".join(m.beginning.split())[:80] for m in sketches],
+        reward=[number(m.reward) for m in sketches],
     )
 
 
-def _tools(message: Message) -> list[str]:
-    calls = [call.name or "" for call in message.tool_calls]
-    if isinstance(message.content, list):
-        calls += [part.call.name or "" for part in message.content if part.call is not None]
-    return calls
-
-
-def _stream_names(rollout: Rollout) -> list[str]:
-    names: dict[str, None] = {}
-    for message in rollout.messages:
-        if message.tokens is not None:
-            names |= dict.fromkeys(message.tokens.streams)
-    return list(names)
-
-
-def _answer(messages: list[Message]) -> str | None:
+def _answer(desk: Desk, id: str, sketches: list[Sketch]) -> str | None:
     """The end of what the policy wrote last; what it thought before is no answer."""
-    for message in reversed(messages):
-        if message.sampled or (message.sampled is None and message.role == "assistant"):
+    for sketch in reversed(sketches):
+        if sketch.sampled or (sketch.sampled is None and sketch.role == "assistant"):
+            (message,) = desk.messages(id, sketch.n, sketch.n + 1)
             if isinstance(message.content, list):
                 parts = [part.text or "" for part in message.content if part.type == "text"]
                 text = "".join(parts)
@@ -124,17 +121,17 @@ def _answer(messages: list[Message]) -> str | None:
 
 def messages(desk: Desk, ask: p.MessagesOf, id: str) -> s.Bodies:
     """A window of messages; long texts are cut."""
-    found = desk.rollout(id).messages[ask.first : ask.first + ask.count]
+    found = desk.messages(id, ask.first, ask.first + ask.count)
     bodies = [_body(m, n, 0, ask.chars) for n, m in enumerate(found, ask.first)]
     return s.Bodies(first=ask.first, messages=bodies)
 
 
 def text(desk: Desk, ask: p.TextOf, id: str, n: int) -> s.Body:
     """One message, its text from a place on."""
-    found = desk.rollout(id).messages
-    if n >= len(found):
-        raise NotFound(f"rollout {id!r} has {len(found)} messages, counted from 0")
-    return _body(found[n], n, ask.start, ask.chars)
+    found = desk.messages(id, n, n + 1)
+    if not found:
+        raise NotFound(f"rollout {id!r} has {len(desk.outline(id))} messages, counted from 0")
+    return _body(found[0], n, ask.start, ask.chars)
 
 
 def _body(message: Message, n: int, start: int, chars: int) -> s.Body:
@@ -184,7 +181,7 @@ def _pieces(parts: list[Part]) -> list[s.Piece]:
 
 def tokens(desk: Desk, ask: p.TokensOf, id: str) -> s.TokenBlocks:
     """The tokens of a window of messages, with every stream."""
-    found = desk.rollout(id).messages[ask.first : ask.first + ask.count]
+    found = desk.messages(id, ask.first, ask.first + ask.count)
     return s.TokenBlocks(
         messages=[
             s.TokenBlock(
@@ -262,7 +259,7 @@ def _stream(tokens: Tokens, name: str) -> list[float | None] | None:
 
 def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
     """Every timed call inside a rollout."""
-    found = desk.rollout(id).spans
+    found = desk.reader.spans(desk.find(id))
     return s.Spans(
         spans=[
             s.SpanRow(

@@ -11,7 +11,7 @@ import anyio.to_thread
 from . import params as p
 from . import shapes as s
 from .desk import Desk
-from .selecting import COLUMNS, DEFAULT_ORDER, thin
+from .selecting import COLUMNS, thin
 
 LOOK = 0.7
 """Seconds between looks at the store: with the writer's flush, new rollouts show within two."""
@@ -43,22 +43,17 @@ def _news(desk: Desk, q: str) -> s.News:
 
 async def search(desk: Desk, ask: p.Selection) -> AsyncIterator[tuple[str, Any]]:
     """Rollouts as they are found, with progress; closing the line ends the search."""
-    selection = await anyio.to_thread.run_sync(
-        lambda: desk.store.rollouts(ask.q, order=DEFAULT_ORDER, columns=COLUMNS)
+    running = await anyio.to_thread.run_sync(
+        lambda: desk.store.search(ask.q, columns=COLUMNS, limit=FOUND)
     )
-    total = await anyio.to_thread.run_sync(
-        lambda: desk.keep(("total",), lambda: desk.store.rollouts("").count())
-    )
-    yield "found", s.Found(rows=[], scanned=0, total=total, done=False)
-    found, after = 0, None
-    while True:
-        page = await anyio.to_thread.run_sync(selection.page, 500, after)
-        found += len(page.rows)
-        after = page.next
-        done = after is None or found >= FOUND
-        yield (
-            "found",
-            s.Found(rows=[thin(row) for row in page.rows], scanned=total, total=total, done=done),
-        )
-        if done:
-            return
+    steps = iter(running)
+    try:
+        while True:
+            found = await anyio.to_thread.run_sync(next, steps, None, abandon_on_cancel=True)
+            if found is None:
+                return
+            rows = [thin(row) for row in found.rows]
+            news = s.Found(rows=rows, scanned=found.scanned, total=found.total, done=found.done)
+            yield "found", news
+    finally:
+        running.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from duckdb import DuckDBPyConnection
@@ -11,7 +11,7 @@ from duckdb import DuckDBPyConnection
 from ..model import Fact, Message, Rollout, Span, Tokens
 from ..model.facts import winners
 from ..model.repeats import expand
-from ..model.tokens import is_int, to_list
+from ..model.tokens import KNOWN_STREAMS, is_int, to_list
 from .records import to_facts, to_message, to_rollout, to_span
 from .tables import LENGTH, columns, rows
 from .units import Unit
@@ -19,6 +19,23 @@ from .views import Shapes
 
 Found = tuple[dict[str, Any], list[Unit]]
 """A thin row, and the sealed units that hold its rollout."""
+
+
+class Sketch(NamedTuple):
+    """A message without its body."""
+
+    n: int
+    parent: int | None
+    """None: it begins a conversation."""
+    role: str
+    name: str | None
+    chars: int
+    tokens: int | None
+    sampled: bool | None
+    tools: list[str | None]
+    beginning: str
+    reward: float | None
+    streams: list[str]
 
 
 class Bodies:
@@ -76,6 +93,30 @@ class Bodies:
         if late:
             _lay_streams(messages, late, self._lengths(id, homes))
         return list(messages.values())
+
+    def outline(self, id: str, homes: list[Unit]) -> list[Sketch]:
+        """Every message in a few words and numbers; late streams count, too."""
+        known = ", ".join(
+            f"CASE WHEN {name} IS NOT NULL THEN '{name}' END" for name in KNOWN_STREAMS
+        )
+        names = (
+            f"n, parent, role, name, coalesce(length(text), 0) AS chars, {LENGTH} AS tokens, "
+            "sampled, list_concat(json_extract_string(tool_calls, '$[*].name'), "
+            "json_extract_string(parts, '$[*].call.name')) AS tools, "
+            "coalesce(left(text, 200), '') AS beginning, reward, "
+            f"list_concat(list_filter([{known}], lambda s: s IS NOT NULL), "
+            "coalesce(map_keys(streams), [])) AS streams"
+        )
+        found = self._everywhere("messages", names, homes, "rollout = $id", {"id": id})
+        by_number = {row["n"]: row for row in found}
+        late = [f.name.partition(".")[2] for f, _ in self.facts(id, homes, streams=True)]
+        sketches = []
+        for n in sorted(by_number):
+            row = by_number[n]
+            row["tools"] = row["tools"] or []
+            row["streams"] = [*row["streams"], *late] if row["tokens"] is not None else []
+            sketches.append(Sketch(**row))
+        return sketches
 
     def spans(self, id: str, homes: list[Unit]) -> list[Span]:
         """All spans, of every process, in the order they were recorded, arguments written out."""

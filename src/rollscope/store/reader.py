@@ -30,9 +30,9 @@ from typing import NamedTuple, TypeVar
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from ..model import Message, Rollout, schema
+from ..model import Message, Rollout, Span, schema
 from . import paths, superseded, views, writers
-from .bodies import Bodies
+from .bodies import Bodies, Sketch
 from .late import Late
 from .listing import Cache, LiveLog, RunFiles, list_run
 from .runs import RunInfo, find_runs, mark
@@ -146,6 +146,24 @@ class Reader:
         def work(bodies: Bodies) -> list[Message]:
             found = bodies.find(id)
             return [] if found is None else bodies.messages(id, found[1], first, stop)
+
+        return self._steadily(work)
+
+    def outline(self, id: str) -> list[Sketch]:
+        """Every message of a rollout in a few words and numbers, without its body."""
+
+        def work(bodies: Bodies) -> list[Sketch]:
+            found = bodies.find(id)
+            return [] if found is None else bodies.outline(id, found[1])
+
+        return self._steadily(work)
+
+    def spans(self, id: str) -> list[Span]:
+        """All spans of a rollout."""
+
+        def work(bodies: Bodies) -> list[Span]:
+            found = bodies.find(id)
+            return [] if found is None else bodies.spans(id, found[1])
 
         return self._steadily(work)
 
