@@ -1,8 +1,11 @@
 """Token ends are exact to the byte, or they are absent."""
 
+import gc
+import weakref
+
 from bytetok import ByteTokenizer
 
-from rollscope.adapters._decode import decode, join_pieces
+from rollscope.adapters._decode import decode, join_pieces, own
 
 TOK = ByteTokenizer()
 
@@ -74,6 +77,15 @@ def test_the_trainers_tokenizer_is_never_used() -> None:
     assert decode(tokenizer, tokenizer.encode("abc")).text == "abc"
     assert decode(tokenizer, tokenizer.encode("abd")).text == "abd"
     assert tokenizer.used == 0
+
+
+def test_a_copy_goes_when_its_tokenizer_goes() -> None:
+    tokenizer = ByteTokenizer()
+    copy = weakref.ref(own(tokenizer))
+    assert own(copy()) is copy() is not tokenizer
+    del tokenizer
+    gc.collect()
+    assert copy() is None
 
 
 def test_a_tokenizer_that_cannot_be_copied_is_used_as_it_is() -> None:

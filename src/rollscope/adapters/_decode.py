@@ -44,14 +44,17 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
 
 
 _copies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_ours: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def own(tokenizer: Any) -> Any:
     """Our copy of the trainer's tokenizer, made once. What cannot be copied is used as it is."""
     try:
+        if tokenizer in _ours:
+            return tokenizer
         if tokenizer not in _copies:
             _copies[tokenizer] = copy.deepcopy(tokenizer)
-            _copies[_copies[tokenizer]] = _copies[tokenizer]  # a copy needs none
+            _ours.add(_copies[tokenizer])
         return _copies[tokenizer]
     except Exception:
         return tokenizer
