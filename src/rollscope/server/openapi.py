@@ -89,4 +89,3 @@ def _close(components: dict[str, Any], asked: set[str]) -> None:
     for name, schema in components.items():
         if name not in asked and "properties" in schema:
             schema["required"] = sorted(schema["properties"])
-
