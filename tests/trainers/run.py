@@ -68,11 +68,11 @@ def _install(environment: str) -> str:
     """Make `.venv-<environment>` unless it is there and its files are unchanged."""
     files = [PINS / f"{environment}.txt", PINS / f"{environment}.nodeps.txt"]
     pins, bare = (path.read_text() if path.exists() else "" for path in files)
-    project = (ROOT / "pyproject.toml").read_text()
-    state = hashlib.sha256(f"{pins}\0{bare}\0{project}".encode()).hexdigest()
+    state = hashlib.sha256(f"{pins}\0{bare}".encode()).hexdigest()
     venv = ROOT / f".venv-{environment}"
     python, ready = str(venv / "bin" / "python"), venv / ".ready"
     if ready.exists() and ready.read_text() == state:
+        _pip(python, *_OURSELVES)  # entry points may have changed
         return python
     print(f"\n== {environment}: installing into {venv.name}", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
@@ -82,9 +82,12 @@ def _install(environment: str) -> str:
     if bare:
         _pip(python, "--no-deps", "-r", str(files[1]))
     _pip(python, "-r", str(files[0]))
-    _pip(python, "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+    _pip(python, *_OURSELVES)
     ready.write_text(state)
     return python
+
+
+_OURSELVES = ("--no-deps", "--no-build-isolation", "-e", str(ROOT))
 
 
 def _pip(python: str, *arguments: str) -> None:

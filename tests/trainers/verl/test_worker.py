@@ -1,6 +1,8 @@
 """verl's own workers end to end: what the engine wrote is what is stored."""
 
 import asyncio
+import functools
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,55 @@ def test_verls_cap_is_obeyed_with_whole_groups(model: Path, own_store: Path) -> 
     assert all(len(r.messages) == 6 for r in found)
     (directory,) = own_store.glob("*/*")
     assert (directory.parent.name, directory.name) == ("maths", "tiny")
+
+
+def test_a_cap_keeps_whole_groups_where_others_are_cut_between_workers(
+    model: Path, own_store: Path
+) -> None:
+    config = make_config(
+        model,
+        "actor_rollout_ref.rollout.trace.backend=rollscope",
+        "actor_rollout_ref.rollout.trace.max_samples_per_step_per_worker=1",
+    )
+    columns = dataset_rows(4, 2)
+    columns["priority"] = list(range(8))
+    share = {name: values[1:7] for name, values in columns.items()}  # one of two at either end
+    run_legacy(config, share)
+    capture.active().finish()
+    found = stored(own_store)
+    assert [(r.group, r.index) for r in found] in (
+        [("uid-1", 0), ("uid-1", 1)],
+        [("uid-2", 0), ("uid-2", 1)],
+    )
+
+
+def test_a_seam_that_is_missing_is_told_and_the_rest_is_recorded(
+    model: Path, own_store: Path, monkeypatch
+) -> None:
+    from verl.experimental.agent_loop import tool_agent_loop
+
+    call_tool = tool_agent_loop.ToolAgentLoop._call_tool
+    monkeypatch.delattr(tool_agent_loop.ToolAgentLoop, "_call_tool")
+    monkeypatch.setattr(
+        tool_agent_loop.ToolAgentLoop, "__getattr__", _finds("_call_tool", call_tool), raising=False
+    )
+    with rollscope.init(project="p", run="r"):
+        run_legacy(make_config(model), dataset_rows(1, 2))
+    assert len(stored(own_store)) == 2
+    (info,) = own_store.glob("*/*/writers/*.json")
+    problems = [p["text"] for p in json.loads(info.read_text())["problems"]]
+    assert any("0.9.1" in p and "_call_tool" in p for p in problems), problems
+
+
+def _finds(name: str, function: Any) -> Any:
+    """A version of verl in which the method is no longer where it was, and still works."""
+
+    def find(self: Any, wanted: str) -> Any:
+        if wanted == name:
+            return functools.partial(function, self)
+        raise AttributeError(wanted)
+
+    return find
 
 
 def test_validation_is_told_apart(model: Path, own_store: Path) -> None:

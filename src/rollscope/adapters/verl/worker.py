@@ -13,6 +13,7 @@ import copy
 import functools
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
@@ -24,6 +25,7 @@ from ... import capture
 from ...capture import guard
 from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
+from ...capture.sample import draw
 from ...model import Rollout
 from .convert import Job, convert, identity, places, task_of
 from .patching import replace
@@ -81,18 +83,44 @@ class _Share:
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
+        self._begun: dict[int, Recording | None] = {}
 
-    def settle(self) -> None:
-        """Find the places in their groups of rollouts whose sessions verl does not number."""
+    def begin(self, job: Job) -> Recording | None:
+        """The recording of this job; all jobs that are waiting begin with the first."""
         jobs, self.jobs = self.jobs, []
-        fields = [job.fields for job in jobs]
-        groups = [f.get("uid", f.get("index")) for f in fields]
-        if not jobs or any(g is None for g in groups) or "session_id" in fields[0]:
-            return
-        rows = [f["priority"] for f in fields] if all("priority" in f for f in fields) else None
-        found = places(groups, rows, jobs[0].group_size or 0)
-        for job, place in zip(jobs, found, strict=True):
-            job.place = place
+        if jobs:
+            _find_places(jobs)
+            for other in sorted(jobs, key=_order(jobs)):
+                self._begun[id(other)] = _begin(other)
+        return self._begun.pop(id(job), None)
+
+
+def _find_places(jobs: list[Job]) -> None:
+    """The places in their groups of rollouts whose sessions verl does not number."""
+    fields = [job.fields for job in jobs]
+    groups = [_group(job) for job in jobs]
+    if any(g is None for g in groups) or "session_id" in fields[0]:
+        return
+    rows = [f["priority"] for f in fields] if all("priority" in f for f in fields) else None
+    found = places(groups, rows, jobs[0].group_size or 0)
+    for job, place in zip(jobs, found, strict=True):
+        job.place = place
+
+
+def _order(jobs: list[Job]) -> Callable[[Job], tuple[bool, float]]:
+    """Where only some groups are kept, the first ones are. So that no half of a group is kept,
+    groups that are cut between workers come last; the others in the order of their hashes."""
+    sizes = Counter(_group(job) for job in jobs)
+
+    def order(job: Job) -> tuple[bool, float]:
+        is_cut = "session_id" not in job.fields and sizes[_group(job)] < (job.group_size or 1)
+        return is_cut, draw(0, job.step, str(task_of(job.fields)))
+
+    return order
+
+
+def _group(job: Job) -> Any:
+    return job.fields.get("uid", job.fields.get("index"))
 
 
 _shares: weakref.WeakKeyDictionary[Any, _Share] = weakref.WeakKeyDictionary()
@@ -120,8 +148,7 @@ def _run_agent_loop(method: Callable[..., Any]) -> Callable[..., Any]:
 async def _recorded(worker: Any, start: Callable[[], Any], job: Job, share: _Share) -> Any:
     recording = None
     with guard("adapter verl: beginning a rollout"):
-        share.settle()
-        recording = _begin(job)
+        recording = share.begin(job)
     if recording is None:
         return await start()
     token = current.set(recording)
