@@ -180,6 +180,7 @@ CASES = {
     'meta."a.b":dot': "a",
     "meta.gone:none": "abc",
     "has:meta.lang": "ab",
+    'has:meta."a.b"': "a",
     "sampling.temperature:<1": "a",
     # words of the trainers
     "sample_index:381": "a",

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollscope.query import Store
+from rollscope.query import QueryError, Store
 
 from .tables import Tables
 
@@ -380,6 +380,17 @@ def combined(parts: st.SearchStrategy[Query]) -> st.SearchStrategy[Query]:
 
 queries = st.recursive(terms, combined, max_leaves=5)
 
+# -- any text at all -------------------------------------------------------------------
+
+fragments = st.sampled_from(
+    ["reward", "step", "task", "meta.a", 'meta."a', "rewards.a", "tool", "has", "version", "time",
+     "error", "text", "role.x", "validate", ":", ",", "(", ")", "-", " ", "OR", "AND", "NOT", '"',
+     "/", "\\", "<", ">=", "..", "1", "-1e400", "99999999999999999999", "inf", "nan", "none",
+     "true", "a{1000}{1000}", "(?i)", "[", "*", "2026-02-31", "2026-11-15T10:30", "\0", "\ud800",
+     "🙂", "~/", "?", "{}", "'", ";", "$1", "%"]
+)  # fmt: skip
+
+
 # -- the comparison --------------------------------------------------------------------
 
 TABLES = Tables()
@@ -413,3 +424,54 @@ def test_the_engine_finds_what_plain_python_finds(
     store = Store(reader=TABLES)
     assert sorted(row.id for row in store.rollouts(text)) == expected
     assert store.rollouts(text).count() == len(expected)
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(fragments | st.text(max_size=3), max_size=12).map("".join))
+def test_any_text_is_a_query_or_an_error_that_points(text: str) -> None:
+    try:
+        found = Store(reader=TABLES).rollouts(text)
+    except QueryError as error:
+        assert 0 <= error.start <= len(text)
+        assert error.start < error.end
+        assert str(error)
+    else:
+        list(found)
+
+
+def sorts_last(value: Any) -> bool:
+    return value is None or value != value
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(rollouts, min_size=1, max_size=8),
+    st.lists(
+        st.sampled_from(["reward", "step", "task", "truncated", "duration", "staleness", "start"]),
+        max_size=3,
+        unique=True,
+    ),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.integers(1, 3),
+)
+def test_pages_are_in_the_order_of_plain_python(
+    rows: list[Row], names: list[str], down: list[bool], size: int
+) -> None:
+    rows = [{**row, "id": f"r{i}", "superseded": False} for i, row in enumerate(rows)]
+    TABLES.fill(rows, [])
+    expected = list(rows)
+    for name, reverse in reversed(list(zip(names, down, strict=False))):
+        value = NUMBERS.get(name) or (lambda row, name=name: row[name])
+        known = [row for row in expected if not sorts_last(value(row))]
+        last = [row for row in expected if sorts_last(value(row))]
+        expected = sorted(known, key=value, reverse=reverse) + last
+    order = ",".join("-" * d + name for name, d in zip(names, down, strict=False))
+    selection = Store(reader=TABLES).rollouts(order=order)
+    found, cursor = [], None
+    while True:
+        page = selection.page(size, cursor)
+        found += [row.id for row in page.rows]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert found == [row["id"] for row in expected]

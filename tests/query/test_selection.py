@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import sys
 from typing import Any
@@ -94,7 +96,13 @@ def test_a_cursor_of_another_order_or_none_at_all_is_refused(store: Store) -> No
     cursor = store.rollouts(order="reward").page(1).next
     with pytest.raises(ValueError, match="was made for order 'reward', not 'step'"):
         store.rollouts(order="step").page(1, cursor)
-    for wrong in ("", "xyz", "W10", "WyJyZXdhcmQiLHt9LDFd"):
+    forged = [json.dumps(["reward", *last]) for last in ([{}, "a"], ["x", "a"], [True, "a"], [1])]
+    for wrong in (
+        "",
+        "xyz",
+        "W10",
+        *(base64.urlsafe_b64encode(f.encode()).decode() for f in forged),
+    ):
         with pytest.raises(ValueError, match="not a cursor"):
             store.rollouts(order="reward").page(1, wrong)
 

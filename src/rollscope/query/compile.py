@@ -138,7 +138,7 @@ class _Compiler:
         """`has:key`; also for whole columns such as `has:meta`, which are no keys."""
         if name in _COLUMN_PRESENT:
             return Sql(_COLUMN_PRESENT[name])
-        asked = keys.find(tuple(name.split(".")))
+        asked = keys.named(name)
         if asked is None or asked.key.kind == "any":
             raise keys.unknown(name, self.query, start, end)
         self.asked.add(asked.key.name)
@@ -290,7 +290,7 @@ def _has_text(node: Node) -> bool:
         return True
     asked = keys.find(node.key)
     if asked is not None and asked.key.kind == "any":
-        named = [keys.find(tuple(value.text.split("."))) for value in node.values]
+        named = [keys.named(value.text) for value in node.values]
         return any(key is not None and key.key.kind == "text" for key in named)
     return asked is not None and asked.key.kind == "text"
 

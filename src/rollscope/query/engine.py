@@ -26,12 +26,12 @@ class Engine:
 
     def execute(self, sql: Sql) -> Any:
         """A cursor over the result. Take everything from it, or close it."""
-        params = list(sql.params)
+        params = sql.bound()
         return self.reader.reading(lambda db: db.cursor().execute(sql.text, params))
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
         """The whole result."""
-        params = list(sql.params)
+        params = sql.bound()
         return self.reader.reading(lambda db: _taken(db.cursor(), sql.text, params))
 
     def result(self, sql: Sql) -> Result:

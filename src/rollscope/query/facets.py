@@ -152,14 +152,18 @@ def values(
 
 
 def _facet_key(name: str) -> Asked:
-    asked = keys.known(tuple(name.split(".")), name, 0, len(name))
+    asked = keys.named(name)
+    if asked is None:
+        raise keys.unknown(name, name, 0, len(name))
     if asked.key.kind in ("text", "any", "json") or not asked.key.sql:
         raise ValueError(f"the values of {name} cannot be counted")
     return asked
 
 
 def _number_key(name: str) -> Asked:
-    asked = keys.known(tuple(name.split(".")), name, 0, len(name))
+    asked = keys.named(name)
+    if asked is None:
+        raise keys.unknown(name, name, 0, len(name))
     if asked.key.kind not in ("number", "time", "json") or not asked.key.sql:
         raise ValueError(f"{name} is no number")
     return asked

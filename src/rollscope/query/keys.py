@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 from rollscope.model.schema import ROLLOUTS
 
 from .errors import QueryError
+from .syntax import key_pieces
 
 Kind = Literal["number", "time", "bool", "equal", "contains", "member", "json", "text", "any"]
 
@@ -167,6 +168,12 @@ def find(pieces: tuple[str, ...]) -> Asked | None:
     if head in ("meta", "sampling"):
         return Asked(KEYS[f"{head}.*"], path)
     return Asked(KEYS[f"{head}.*"], (".".join(path),))
+
+
+def named(text: str) -> Asked | None:
+    """The key that a text such as `meta.lang` names, or None."""
+    pieces = key_pieces(text)
+    return None if pieces is None else find(pieces)
 
 
 def known(pieces: tuple[str, ...], query: str, start: int, end: int) -> Asked:

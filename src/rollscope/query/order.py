@@ -25,6 +25,8 @@ class Column(NamedTuple):
 
     value: Sql
     down: bool
+    type: type[str] | type[float] | type[bool] = str
+    """What its values are in a cursor."""
 
 
 class ByTime(NamedTuple):
@@ -68,9 +70,7 @@ class Order(NamedTuple):
         try:
             padded = cursor + "=" * (-len(cursor) % 4)
             text, *last = json.loads(base64.urlsafe_b64decode(padded))
-            ok = len(last) == len(self.columns) and all(
-                value is None or isinstance(value, (str, int, float, bool)) for value in last
-            )
+            ok = len(last) == len(self.columns) and all(map(_fits, self.columns, last))
         except (ValueError, TypeError, binascii.Error):
             text, last, ok = "", [], False
         if not ok:
@@ -89,7 +89,7 @@ def parse_order(order: str | Sequence[str]) -> Order:
     for name in text.split(",") if text else ():
         bare = name.removeprefix("-")
         start = at + len(name) - len(bare)
-        columns += [Column(value, bare != name) for value in _values(bare, text, start)]
+        columns += _columns(bare, bare != name, text, start)
         at += len(name) + 1
     columns.append(Column(Sql('r."id"'), down=False))
     return Order(text, tuple(columns), _by_time(text, columns))
@@ -112,21 +112,32 @@ def _listed(columns: Iterable[Column]) -> Sql:
     return Sql.join(", ", parts)
 
 
-def _values(name: str, text: str, start: int) -> list[Sql]:
-    asked = keys.find(tuple(name.split(".")))
+def _fits(column: Column, value: Any) -> bool:
+    """Could this be a value of the column? Cursors come from outside."""
+    if value is None or column.type is bool:
+        return value is None or isinstance(value, bool)
+    if column.type is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, str)
+
+
+def _columns(name: str, down: bool, text: str, start: int) -> list[Column]:
+    asked = keys.named(name)
     if asked is None:
         raise keys.unknown(name, text, start, start + len(name))
     kind = asked.key.kind
     if kind == "json":  # numbers first, in their order, then texts
         text_value = Sql("({} ->> '$')").fill(json_value(asked))
-        return [Sql("{}").fill(_no_nan(Sql("TRY_CAST({} AS DOUBLE)").fill(text_value))), text_value]
+        number = _no_nan(Sql("TRY_CAST({} AS DOUBLE)").fill(text_value))
+        return [Column(number, down, float), Column(text_value, down)]
     if kind in ("text", "any", "member") or not asked.key.sql:
         what = f"rollouts cannot be sorted by {name}"
         raise QueryError(what, text, start, start + len(name))
     value = expression(asked)
-    if kind in ("number", "time") and not asked.key.whole:
-        return [_no_nan(value)]
-    return [Sql("({})").fill(value)]
+    if kind in ("number", "time"):
+        number = Sql("({})").fill(value) if asked.key.whole else _no_nan(value)
+        return [Column(number, down, float)]
+    return [Column(Sql("({})").fill(value), down, bool if kind == "bool" else str)]
 
 
 def _no_nan(value: Sql) -> Sql:

@@ -24,7 +24,7 @@ def write(engine: Engine, query: Query, folder: Path) -> int:
     db = engine.reader.connection.cursor()
     try:
         ids = select(query, Sql('r."id", r."project", r."run"'))
-        db.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {ids.text}", list(ids.params))
+        db.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {ids.text}", ids.bound())
         for table in TABLES:
             # The engine may write nowhere but in its own directory: each file moves from there.
             made = engine.reader.temporary / f"{table}-{uuid.uuid4()}.parquet"

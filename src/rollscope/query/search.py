@@ -120,7 +120,7 @@ class Search:
         return rows
 
     def _rows(self, sql: Sql) -> list[tuple[Any, ...]]:
-        return list(self._cursor.execute(sql.text, list(sql.params)).fetchall())
+        return list(self._cursor.execute(sql.text, sql.bound()).fetchall())
 
     def _picked(self) -> Sql:
         return Sql(", ".join(f'r."{name}"' for name in ("id", *self._columns)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from rollscope.model.normalise import text
+
 
 class Sql(NamedTuple):
     """SQL with a `?` for each parameter, in their order."""
@@ -17,12 +19,17 @@ class Sql(NamedTuple):
         parts = self.text.split("{}")
         assert len(parts) == len(pieces) + 1, self.text
         own = iter(self.params)
-        text, params = parts[0], [next(own) for _ in range(parts[0].count("?"))]
+        filled, params = parts[0], [next(own) for _ in range(parts[0].count("?"))]
         for piece, part in zip(pieces, parts[1:], strict=True):
-            text += piece.text + part
+            filled += piece.text + part
             params += piece.params
             params += [next(own) for _ in range(part.count("?"))]
-        return Sql(text, tuple(params))
+        return Sql(filled, tuple(params))
+
+    def bound(self) -> list[Any]:
+        """The parameters as the engine takes them: a lone surrogate, which no stored text
+        holds, is U+FFFD, as in `model.normalise`."""
+        return [text(param) if isinstance(param, str) else param for param in self.params]
 
     @staticmethod
     def join(between: str, pieces: Iterable[Sql]) -> Sql:

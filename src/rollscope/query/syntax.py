@@ -83,6 +83,16 @@ def parse(text: str, check_key: CheckKey) -> Node:
     return _Parser(text, check_key).query()
 
 
+def key_pieces(text: str) -> tuple[str, ...] | None:
+    """The pieces between dots of a key that stands as a value, as in `has:meta.lang`."""
+    parser = _Parser(f"{text}:", lambda *_: None)
+    try:
+        pieces = parser.key()
+    except QueryError:
+        return None
+    return pieces if parser.at == len(text) + 1 else None
+
+
 class _Parser:
     """Recursive descent over the characters; `at` is the next one."""
 

@@ -13,7 +13,7 @@ class Result:
     """The rows that a statement gives: iterate them, or take them elsewhere."""
 
     def __init__(self, cursor: Any, sql: Sql) -> None:
-        self._relation = cursor.sql(sql.text, params=list(sql.params))
+        self._relation = cursor.sql(sql.text, params=sql.bound())
         self.columns: list[str] = list(self._relation.columns)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
