@@ -10,5 +10,8 @@ for by name. Modules with a leading underscore are shared by all adapters:
 - `_decode`: token ids to text with the end of each token, exact to the byte;
 - `_messages`: a flat row of ids and a mask to messages;
 - `_arrays`: one device-to-host copy per tensor per batch;
-- `_lines`: files of one JSON object a line.
+- `_lines`: files of one JSON object a line;
+- `_rows`: several training rows of one rollout to one tree of messages;
+- `_later`: work in the background, done before the run ends;
+- `_repeats`: names that a trainer uses twice.
 """

@@ -462,6 +462,11 @@ def test_off_means_untouched(
     assert not own_store.exists()
 
 
+def test_an_agent_given_as_a_workflow_is_refused_with_what_to_type() -> None:
+    with pytest.raises(TypeError, match=r"mark its class with @rollscope.adapters.areal.agent"):
+        areal.TracedWorkflow(inner="areal_world.ThroughProxy")
+
+
 def test_settings_travel_with_the_workflow(own_store: Path, tmp_path: Path) -> None:
     with capture.init(project="p", run="r"):
         made = areal.traced("areal_world.OneTurn", behaviour="tool")

@@ -99,12 +99,18 @@ def _traced_workflow() -> type[Any]:
                 os.environ.setdefault(name, value)
             inner = import_from_string(inner) if isinstance(inner, str) else inner
             self.inner = inner(**kwargs) if isinstance(inner, type) else inner
+            if not hasattr(self.inner, "arun_episode"):
+                raise TypeError(
+                    f"{type(self.inner).__name__} is no RolloutWorkflow. If it is an agent, mark "
+                    "its class with @rollscope.adapters.areal.agent and give it to AReaL as it is"
+                )
 
         async def arun_episode(self, engine: Any, data: Any) -> Any:
             watch, seen = None, engine
             with capture.guard("adapter areal: arun_episode"):
                 watch = Watch(engine, data, getattr(self.inner, "tokenizer", None))
-                seen = RecordingEngine(engine, watch.calls)
+                if watch.run is not None:
+                    seen = RecordingEngine(engine, watch.calls)
             try:
                 result = await self.inner.arun_episode(seen, data)
             except BaseException as error:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ... import capture
 from ...model import Error, Rollout
 from .._later import Later
+from .._repeats import Repeats
 from .convert import Call, episodes
 from .interactions import Episode
 
@@ -38,7 +39,7 @@ class Rows:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: OrderedDict[str, list[Known]] = OrderedDict()
-        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._repeats = Repeats()
 
     def add(self, episode: Episode) -> str:
         """Remember an episode's rows, and give it a key.
@@ -47,16 +48,14 @@ class Rows:
         process knows it too. Rows that are equal to the last bit are counted.
         """
         first, more = episode.rows[0][0], len(episode.rows) > 1
-        key = f"areal/{first}/{len(episode.rows)}" if more else f"areal/{first}"
+        key = self._repeats.unique(
+            f"areal/{first}/{len(episode.rows)}" if more else f"areal/{first}"
+        )
         with self._lock:
-            before = self._seen.pop(key, 0)
-            self._seen[key] = before + 1
-            key = f"{key}#{before}" if before else key
             for name, places in episode.rows:
                 self._rows.setdefault(name, []).append(Known(key, places, episode.total))
-            for table in (self._rows, self._seen):
-                while len(table) > _KEPT:
-                    table.popitem(last=False)
+            while len(self._rows) > _KEPT:
+                self._rows.popitem(last=False)
         return key
 
     def take(self, name: str, length: int) -> Known:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from ... import capture
 from ...model import Error, Rollout
 from .._arrays import number, on_host
 from .._later import Later
+from .._repeats import Repeats
 from .convert import convert_group
 
 MODULE = "open_instruct.data_loader"
@@ -65,8 +65,7 @@ class Recorder:
         self.rows: dict[int, _Row] = {}
         self.packed: tuple[Any, list[Any], list[Any]] | None = None
         self.step: int | None = None
-        self.keys: dict[str, int] = {}
-        self.numbers = itertools.count()
+        self.repeats = Repeats()
         self.later: Later | None = None
         self.run: capture.Run | None = None
         self.project: str | None = None
@@ -193,10 +192,7 @@ class Recorder:
     def _key(self, result: Any, is_eval: bool, sample: int) -> str:
         """Unique in this launch: `prompt_id` is the epoch (or the step) and the dataset index."""
         split = "eval" if is_eval else "train"
-        key = f"open-instruct/{split}/{result.prompt_id}/{sample}"
-        before = self.keys.get(key, 0)
-        self.keys[key] = before + 1
-        return f"{key}#{before}" if before else key
+        return self.repeats.unique(f"open-instruct/{split}/{result.prompt_id}/{sample}")
 
     def _record(
         self,

@@ -27,6 +27,7 @@ from ... import capture
 from ...model import Error
 from .._arrays import number, on_host
 from .._later import Later
+from .._repeats import Repeats
 from .convert import Trajectory, failed, phase, trajectories
 
 _STREAMS = {
@@ -78,7 +79,7 @@ class Recorder:
         self.calls: list[_Call] = []
         self.rows: dict[int, tuple[_Call, int]] = {}
         self.numbers = itertools.count()
-        self.keys: dict[str, int] = {}
+        self.repeats = Repeats()
 
     def install(self) -> None:
         trainer = self.trainer
@@ -277,8 +278,7 @@ class Recorder:
         if rollout.key is None:
             rollout.key = f"skyrl/{rollout.split}/{rollout.step}/unmatched/{next(self.numbers)}"
             return
-        before = self.keys.get(rollout.key, 0)
-        self.keys[rollout.key] = before + 1
+        before = self.repeats.before(rollout.key)
         if before:
             rollout.key += f"#{before}"
             rollout.group = f"{rollout.group}#{before}"
