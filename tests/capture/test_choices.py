@@ -252,6 +252,14 @@ def test_failed_rollouts_of_a_batch_are_kept_besides(own_store: Path) -> None:
     assert kept(own_store) == {"bad": 1}
 
 
+def test_a_sample_that_cannot_judge_records_everything(own_store: Path) -> None:
+    odd: Any = [1, 2]
+    with rollscope.init(sample=Sample(fraction=0.5)) as run:
+        run.log([Rollout(step=odd, task="t"), Rollout(step=1, task="u")])
+    assert "u" in tasks(own_store)
+    assert any("sampling" in p.text for p in reading.infos(own_store)[0].problems)
+
+
 def test_zero_is_none_and_none_is_all(own_store: Path) -> None:
     with rollscope.init(run="none", sample=Sample(groups_per_step=0)) as run:
         run.log([*batch(1), Rollout(step=1, task="bad", fate="failed")])

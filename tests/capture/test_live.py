@@ -288,6 +288,17 @@ def test_the_users_exception_is_recorded_and_goes_on_unchanged(
     assert got["spans"][0]["error"]["type"] == type(error).__name__
 
 
+def test_an_exception_that_cannot_be_printed_is_recorded_by_its_name(run: rollscope.Run) -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    with pytest.raises(Broken), run.rollout(task="q"):
+        raise Broken
+    (got,) = recorded(run)
+    assert (got["fate"], got["error"]) == ("failed", {"type": "Broken"})
+
+
 def test_a_cancelled_rollout_is_recorded_and_stays_cancelled(run: rollscope.Run) -> None:
     @rollscope.op
     async def hang() -> None:

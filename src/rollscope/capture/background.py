@@ -1,9 +1,9 @@
 """The way from the trainer's threads to the log.
 
 Callers append to a queue that is bounded by bytes; one background thread puts arrays into
-text, compresses and writes. The thread takes no lock that a caller waits for, and gives the
-interpreter back every half millisecond, so that a training loop in pure Python hardly
-notices it.
+text, compresses and writes. A caller never waits for the thread: it holds no lock while it
+works, and gives the interpreter back every half millisecond, so that a training loop in pure
+Python hardly notices it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ _AFTER_FINISH = "logged after finish"
 class Background:
     """A bounded queue and the thread that empties it into a `LogWriter`."""
 
-    def __init__(
-        self,
-        log: LogWriter,
-        limit: int,
-        beat: float = BEAT,
-    ) -> None:
+    def __init__(self, log: LogWriter, limit: int, beat: float = BEAT) -> None:
         self.log = log
         self._limit = limit
         self._beat_every = beat
@@ -128,6 +123,12 @@ class Background:
             return
         self.wake()
         self._thread.join(wait)
+        if self._thread.is_alive():
+            report(
+                "finish",
+                f"the disk takes too long: the program ends after {wait:.0f} s, and "
+                "what was not written by then is lost",
+            )
 
     def flush(self, wait: float) -> bool:
         """Wait until all that was put is written or dropped; False if that takes too long."""
@@ -223,9 +224,12 @@ class Background:
         for text in self.log.problems:
             report("log", text)
         self.log.problems.clear()
+        rollouts: dict[str, int] = {}
+        others: dict[str, int] = {}
         for (kind, reason), count in list(self._dropped.items()):
-            where = info.counters.dropped if kind == "rollouts" else info.counters.dropped_other
-            where[reason] = count
+            where = rollouts if kind == "rollouts" else others
+            where[reason] = where.get(reason, 0) + count
+        info.counters.dropped, info.counters.dropped_other = rollouts, others
         info.problems = problems.list(self._told)
 
     def _end(self) -> None:

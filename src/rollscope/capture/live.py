@@ -32,7 +32,11 @@ _HEAD_FIELDS = frozenset(Rollout.__struct_fields__) - {"messages", "spans", "id"
 
 def error_of(error: BaseException) -> Error:
     """A user's exception as the record keeps it."""
-    return Error(type=type(error).__name__, text=str(error) or None)
+    try:
+        text = str(error) or None
+    except Exception:  # a class with a broken __str__ is still worth its name
+        text = None
+    return Error(type=type(error).__name__, text=text)
 
 
 def as_message(message: Any) -> Message:
@@ -109,7 +113,9 @@ class LiveRollout:
             known = [chat for _, chat in self._branch]
             first = shared(given, known)
             while first < min(len(given), len(known)) and _is_same(given[first], known[first]):
-                first += 1
+                at = self._branch[first][0]
+                self._branch[first] = (at, plain(given[first], "message", []))
+                first += 1  # and the next time it is found equal at once
             parent = None
             if first < len(known):
                 parent = self._branch[first - 1][0] if first else -1

@@ -112,14 +112,13 @@ class Run:
     def _prepared(self, batch: list[Rollout]) -> list[Rollout]:
         """Those of a batch that the sample keeps, their tensors brought to the host."""
         if self._sampler is not None:
-            keep = self._sampler.keep(batch, is_batch=len(batch) > 1)
-            self._leave_out([r for r, kept in zip(batch, keep, strict=True) if not kept])
-            batch = list(itertools.compress(batch, keep))
-        try:
+            with guard("run.log: sampling"):
+                keep = self._sampler.keep(batch, is_batch=len(batch) > 1)
+                self._leave_out([r for r, kept in zip(batch, keep, strict=True) if not kept])
+                batch = list(itertools.compress(batch, keep))
+        with guard("run.log: taking tensors over"):
             return on_host(batch)
-        except Exception as error:  # an odd tensor: each is then taken over by itself
-            swallowed("run.log: taking tensors over", error)
-            return batch
+        return batch  # an odd tensor: each is then taken over by itself
 
     def _identify(self, rollout: Rollout, step: int | None = None) -> str:
         if rollout.id is None:

@@ -288,7 +288,7 @@ class LogWriter:
         names, self._finished = self._finished, []
         try:
             self._helper = subprocess.Popen(
-                [sys.executable, "-m", "rollscope.store.seal", str(self.directory), *names],
+                [sys.executable, "-P", "-m", "rollscope.store.seal", str(self.directory), *names],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -296,7 +296,7 @@ class LogWriter:
                 env={**os.environ, "ROLLSCOPE": "off"},
             )
             _helpers.append(self._helper)
-        except OSError as error:
+        except Exception as error:  # no processes left, the interpreter is ending, ...
             self.problems.append(
                 f"the process that seals logs did not start ({error}); "
                 "`rollscope compact` does it later."
