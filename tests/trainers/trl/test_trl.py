@@ -62,7 +62,7 @@ def compare(stored: list[Rollout], made: Any, rewards: Rewards, weights: Any = (
             parts[k] * w for k, w in zip(("variety", "vowels"), weights, strict=True) if k in parts
         )
         assert rollout.truncated == (wrote[-1] not in (TOK.eos_token_id, TOK.pad_token_id))
-        assert rollout.task == note["index"] and rollout.reference == note["answer"]
+        assert str(rollout.task) == str(note["index"]) and rollout.reference == note["answer"]
         assert rollout.meta["lang"] == "en" and rollout.meta["length"] == len(wrote)
         assert rollout.policy_version == note["updates"]
         assert rollout.start is not None and rollout.end is not None
