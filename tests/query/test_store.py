@@ -10,7 +10,7 @@ import pytest
 
 import rollscope
 from rollscope import Error, Message, Rollout, Store, Tokens, ToolCall
-from rollscope.query import SqlRefused
+from rollscope.query import QueryError, SqlRefused
 from rollscope.store import paths, seal
 
 
@@ -168,3 +168,14 @@ def test_a_store_is_read_by_many_threads_while_it_grows(tmp_path: Path) -> None:
     run.finish()
     assert not failures
     assert store.rollouts("word").count() == 21
+
+
+def test_a_wrong_pattern_is_no_reason_to_read_every_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked() -> bool:
+        raise AssertionError("the reader looked for damaged files")
+
+    monkeypatch.setattr(store.reader, "_recover", looked)
+    with pytest.raises(QueryError, match="the pattern cannot be read"):
+        store.rollouts("/(/")

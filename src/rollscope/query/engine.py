@@ -7,7 +7,8 @@ statement is repeated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .compile import Query, hits_table
 from .errors import QueryError
@@ -16,6 +17,8 @@ from .tables import Result
 
 if TYPE_CHECKING:
     from rollscope.store.reader import Reader
+
+T = TypeVar("T")
 
 
 class Engine:
@@ -34,9 +37,9 @@ class Engine:
         params = sql.bound()
         return self.reader.reading(lambda db: _taken(db.cursor(), sql.text, params))
 
-    def result(self, sql: Sql) -> Result:
-        """The result as something that other libraries can take."""
-        return Result(self.reader.cursor(), sql)
+    def taken(self, sql: Sql, how: Callable[[Result], T]) -> T:
+        """The whole result in the form of another library: `how` is `Result.to_polars`, ..."""
+        return self.reader.reading(lambda db: how(Result(db.cursor(), sql)))
 
     def check(self, query: Query) -> None:
         """Raise `QueryError` if the engine cannot read one of the query's patterns."""
@@ -44,7 +47,9 @@ class Engine:
 
         for test in query.patterns:
             try:
-                self.rows(Sql("SELECT regexp_matches('', ?)", (test.text,)))
+                # Not by `rows`: the reader would take the error for a damaged file.
+                tried = Sql("SELECT regexp_matches('', ?)", (test.text,))
+                _taken(self.reader.cursor(), tried.text, tried.bound())
             except duckdb.Error as error:
                 said = str(error).partition("Error: ")[2] or str(error)
                 what = f"the pattern cannot be read: {said.splitlines()[0]}"

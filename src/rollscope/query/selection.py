@@ -12,6 +12,7 @@ from .engine import Engine, select
 from .order import Order
 from .rows import COLUMNS, Row
 from .sql import Sql, all_of
+from .tables import Result
 
 COUNT = Sql("count(*)")
 _BATCH = 2048
@@ -130,15 +131,15 @@ class Selection:
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`."""
-        return self._engine.result(self._sql()).to_arrow()
+        return self._engine.taken(self._sql(), Result.to_arrow)
 
     def to_polars(self) -> Any:
         """A `polars.DataFrame`."""
-        return self._engine.result(self._sql()).to_polars()
+        return self._engine.taken(self._sql(), Result.to_polars)
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`."""
-        return self._engine.result(self._sql()).to_pandas()
+        return self._engine.taken(self._sql(), Result.to_pandas)
 
     def write_parquet(self, folder: Path) -> int:
         """Write what the query finds, whatever the limit, as five Parquet files. How many?"""
