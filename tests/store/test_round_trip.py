@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from store_logs import LogFile
 
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall, normalise
+from rollscope.store.compact import compact
 from rollscope.store.reader import Reader
 from rollscope.store.runs import remove_run
 from rollscope.store.seal import seal
@@ -183,7 +185,7 @@ def assert_reads(reader: Reader, logged: list[Rollout]) -> None:
 
 QUICK = settings(
     settings.default,
-    max_examples=30,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -197,17 +199,86 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @QUICK
 @given(st.lists(any_rollouts, min_size=1, max_size=6))
-def test_any_rollout_is_read_back_live_and_sealed(reader: Reader, logged: list[Rollout]) -> None:
+def test_any_rollout_is_read_back_live_sealed_and_merged(
+    reader: Reader, logged: list[Rollout]
+) -> None:
     for number, rollout in enumerate(logged):
         rollout.id = f"id-{number}"
-    log = LogFile(reader.root)
+    logs = [LogFile(reader.root, seq=seq) for seq in range(2)]
     try:
-        log.log(*logged)
+        for number, rollout in enumerate(logged):
+            logs[number % 2].log(rollout)
         reader.refresh()
         assert_reads(reader, logged)
-        assert seal(log.directory, log.name)
+        for log in logs:
+            assert seal(log.directory, log.name)
         assert reader.refresh()
+        assert_reads(reader, logged)
+        compact(logs[0].directory, grace=0)
+        assert reader.refresh()
+        assert len(reader.files("rollouts")) == 1
         assert_reads(reader, logged)
     finally:
         assert remove_run(reader.root, "p", "r")
         reader.refresh()
+
+
+def test_a_tree_of_100_turns_grows_message_by_message(tmp_path: Path) -> None:
+    """Branches and sub-conversations; read in the middle, at the end, sealed, and in windows."""
+    rollout = Rollout(id="tree", step=1, task="t", index=0, messages=[], spans=[])
+    log = LogFile(tmp_path)
+    log.log(rollout, is_open=True)
+    with Reader(tmp_path) as reader:
+        for n in range(200):
+            parent = {0: None, 1: -1, 2: n // 2}.get(n % 7) if n else None
+            tokens = Tokens([n, n + 1], logprob=[-0.5, None], version=[n // 50, n // 50])
+            rollout.messages.append(
+                Message(
+                    role="assistant" if n % 2 else "user",
+                    content=f"turn {n} 🧠",
+                    parent=parent,
+                    sampled=bool(n % 2),
+                    tokens=tokens,
+                )
+            )
+            log.more(rollout, n)
+            if n % 50 == 10:
+                reader.refresh()
+                assert_reads(reader, [rollout])
+        log.log(Rollout(id="tree", step=1, task="t", index=0, reward=1.0), is_open=False)
+        rollout.reward = 1.0
+        for sealed in (False, True):
+            if sealed:
+                seal(log.directory, log.name)
+            reader.refresh()
+            assert_reads(reader, [rollout])
+            window = reader.messages("tree", 90, 95)
+            assert [m.content for m in window] == [f"turn {n} 🧠" for n in range(90, 95)]
+            found = reader.connection.execute(
+                "SELECT messages, turns, response_tokens, version_min, version_max FROM rollouts"
+            )
+            assert found.fetchall() == [(200, 100, 200, 0, 3)]
+
+
+def test_nothing_at_all_is_read_back(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.log(Rollout(id="empty"), Rollout(id="one", messages=[Message(role="user")]))
+    with Reader(tmp_path) as reader:
+        assert_reads(reader, [Rollout(id="empty")])
+        assert_reads(reader, [Rollout(id="one", messages=[Message(role="user")])])
+
+
+def test_a_very_large_message_and_very_many(tmp_path: Path) -> None:
+    large = Rollout(id="large", messages=[Message(role="tool", content="x\n" * 10_000_000)])
+    many = Rollout(
+        id="many", messages=[Message(role="user", content=f"{n}") for n in range(10_000)]
+    )
+    log = LogFile(tmp_path)
+    log.log(large, many)
+    with Reader(tmp_path) as reader:
+        for sealed in (False, True):
+            if sealed:
+                seal(log.directory, log.name)
+                reader.refresh()
+            assert_reads(reader, [large, many])
+            assert [m.content for m in reader.messages("many", 9_000, 9_002)] == ["9000", "9001"]
