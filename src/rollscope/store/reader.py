@@ -129,10 +129,12 @@ class Reader:
     def reading(self, work: Callable[[DuckDBPyConnection], T]) -> T:
         """`work(connection)`, repeated over fresh files if one vanished or proves damaged."""
         for attempt in range(_TRIES):
+            version = self._version
             try:
                 return work(self.connection)
             except (duckdb.Error, FileNotFoundError) as error:
-                if attempt == _TRIES - 1 or not _is_of_a_file(error) or not self._recover():
+                last = attempt == _TRIES - 1
+                if last or not _is_of_a_file(error) or not self._recover(error, version):
                     raise
         raise AssertionError("unreachable")
 
@@ -403,30 +405,41 @@ class Reader:
 
     # -- when a query fails ----------------------------------------------------------------
 
-    def _recover(self) -> bool:
+    def _recover(self, error: Exception, version: int) -> bool:
         """After a failed query: did anything change, so that it is worth another try?"""
         with self._lock:
+            if self._version != version:
+                return True  # somebody else has looked meanwhile
             for run in self._runs.values():
                 run.mark = None
-            return self.refresh() or (self._find_broken() and self.refresh())
+            return self.refresh() or (self._find_broken(str(error)) and self.refresh())
 
-    def _find_broken(self) -> bool:
-        """Read every file once and leave out those that cannot be. Are there any?"""
+    def _find_broken(self, said: str) -> bool:
+        """Read the files that the error names, or all, and leave out those that cannot be.
+
+        Returns whether there are any.
+        """
+        files = [str(unit.file(t)) for unit in self._units.values() for t in unit.tables]
         count = len(self._broken)
-        for unit in self._units.values():
-            for table in unit.tables:
-                path = str(unit.file(table))
-                try:
-                    self._db.execute(f"SELECT max(hash(t)) FROM {views.read([path])} t").fetchall()
-                except duckdb.Error as error:
-                    self._broken[path] = f"damaged; not shown ({str(error).splitlines()[0][:200]})"
+        for path in [path for path in files if path in said] or files:
+            try:
+                self._db.execute(f"SELECT max(hash(t)) FROM {views.read([path])} t").fetchall()
+            except duckdb.Error as error:
+                self._broken[path] = f"damaged; not shown ({str(error).splitlines()[0][:200]})"
         return len(self._broken) > count
+
+
+_OF_A_FILE = ("parquet", "protocol", "decompress", "zstd", "corrupt", "file")
 
 
 def _is_of_a_file(error: Exception) -> bool:
     """Can it be that a file vanished or is damaged? Else the query itself is wrong."""
-    kinds = (duckdb.IOException, duckdb.InvalidInputException, FileNotFoundError)
-    return isinstance(error, kinds) or type(error) is duckdb.Error
+    if isinstance(error, (duckdb.IOException, FileNotFoundError)):
+        return True
+    said = str(error).lower()
+    return (isinstance(error, duckdb.InvalidInputException) or type(error) is duckdb.Error) and any(
+        word in said for word in _OF_A_FILE
+    )
 
 
 def _log_problems(log: Log) -> dict[str, str]:
