@@ -35,6 +35,13 @@ def test_paging_by_place_gives_the_same_rows_as_the_cursor(site: Served) -> None
     assert [row["id"] for row in part["rows"]] == [row["id"] for row in whole[20:30]]
 
 
+def test_the_place_of_a_rollout_in_a_selection_is_known(site: Served) -> None:
+    rows = site.get("rollouts", q="split:train", limit=60)["rows"]
+    for at in (0, 1, 37, 59):
+        assert site.get(f"rollouts/{rows[at]['id']}/place", q="split:train")["at"] == at
+    assert site.get(f"rollouts/{rows[0]['id']}/place", q="split:odd")["at"] is None
+
+
 def test_siblings_stand_together_newest_step_first(site: Served) -> None:
     rows = site.get("rollouts", q="split:train", limit=SIBLINGS * 2)["rows"]
     assert [row["step"] for row in rows] == [STEPS - 1] * SIBLINGS * 2

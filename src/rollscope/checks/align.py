@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..model import Message, Rollout
+from ..model import Message, Rollout, show
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]", re.UNICODE)
 
@@ -69,6 +69,24 @@ class Alignment(msgspec.Struct, frozen=True):
     divergence: Divergence | None
     """None: every message is the same."""
     fields: list[Difference]
+
+    def _repr_html_(self) -> str:
+        """What differs, side by side; equal turns are left out."""
+        rows = []
+        for number, pair in enumerate(self.pairs):
+            if pair.same:
+                continue
+            sides = [
+                [(p.kind == "same", p.text) for p in pair.pieces if p.kind in ("same", own)]
+                for own in ("only_a", "only_b")
+            ]
+            where = (
+                " (first divergence)" if self.divergence and self.divergence.pair == number else ""
+            )
+            title = f"turn {number}: message {pair.a} and message {pair.b}{where}"
+            rows.append((title, sides[0], sides[1]))
+        listed = show.table(("differs", "a", "b"), ((f.name, f.a, f.b) for f in self.fields))
+        return show.side_by_side(rows) + listed
 
 
 def align(a: Rollout, b: Rollout) -> Alignment:

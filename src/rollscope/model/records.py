@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from . import show
 from .tokens import Tokens
 
 Fate = Literal["generated", "scored", "trained", "dropped", "masked", "rejected", "failed"]
@@ -158,6 +159,9 @@ class Rollout(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Ground truth, as JSON."""
     environment: str | None = None
     meta: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return show.rollout(self)
 
 
 class Fact(msgspec.Struct, kw_only=True, omit_defaults=True):

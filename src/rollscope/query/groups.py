@@ -8,13 +8,13 @@ import msgspec
 
 from .compile import Query
 from .engine import Engine, select
-from .rows import COLUMNS, Row
+from .rows import COLUMNS, Row, Rows
 from .sql import Sql, all_of
 
 _PLACE = ("project", "run", "launch", "split", "step", "group", "task", "superseded")
 
 
-def siblings(engine: Engine, id: str) -> list[Row]:
+def siblings(engine: Engine, id: str) -> Rows:
     """The rollouts of a rollout's group, itself included, in the order of their index.
 
     Without a group it is those of the same task at the same step. Superseded siblings are
@@ -27,7 +27,7 @@ def siblings(engine: Engine, id: str) -> list[Row]:
         'ORDER BY r."index" NULLS LAST, r."attempt" NULLS LAST, r."id"'
     )
     rows = engine.rows(sql.fill(_same_group(place, id)))
-    return [Row(COLUMNS, row) for row in rows]
+    return Rows(Row(COLUMNS, row) for row in rows)
 
 
 class Neighbours(msgspec.Struct, frozen=True):

@@ -7,12 +7,25 @@ from typing import Any
 
 import msgspec
 
+from rollscope.model import show
 from rollscope.model.schema import ROLLOUTS
 
 _JSON = {column.name for column in ROLLOUTS if column.type == "JSON"}
 
 COLUMNS = (*(column.name for column in ROLLOUTS), "superseded")
 """Every column of the table `rollouts`."""
+
+
+SHOWN = ("id", "run", "step", "split", "task", "index", "reward", "advantage", "fate", "preview")
+"""Columns that a notebook shows."""
+
+
+class Rows(list["Row"]):
+    """Rows that show themselves in a notebook: a group."""
+
+    def _repr_html_(self) -> str:
+        known = [name for name in SHOWN if self and name in self[0]]
+        return show.table(known, ([row[name] for name in known] for row in self))
 
 
 class Row:
@@ -50,6 +63,10 @@ class Row:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Row) and self._values == other._values
+
+    def _repr_html_(self) -> str:
+        known = [(name, value) for name, value in self._values.items() if value not in (None, [])]
+        return show.table(("", ""), known)
 
     def __hash__(self) -> int:
         return hash(self._values.get("id"))

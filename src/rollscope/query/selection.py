@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+from rollscope.model import show
+
 from . import parquet
 from .compile import Query
 from .engine import Engine, select
 from .order import Order
-from .rows import COLUMNS, Row
+from .rows import COLUMNS, SHOWN, Row
 from .sql import Sql, all_of
 from .tables import Result
 
@@ -64,6 +66,13 @@ class Selection:
     def __repr__(self) -> str:
         limit = "" if self.limit is None else f", limit={self.limit}"
         return f"Selection({self.query.text!r}, order={self.order.text!r}{limit})"
+
+    def _repr_html_(self) -> str:
+        known = [name for name in SHOWN if name in self.columns]
+        rows = list(self[:20])
+        count = self.count()
+        note = f"{len(rows)} of {count:,}" if count > len(rows) else ""
+        return show.table(known, ([row[name] for name in known] for row in rows), note)
 
     def __iter__(self) -> Iterator[Row]:
         if self.limit is not None and self.limit <= _BATCH and not self._offset:
@@ -135,6 +144,16 @@ class Selection:
         found = self._engine.rows(Sql(sql, (ids,)).fill(self._columns()))
         by_id = {id: Row(self.columns, values) for id, *values in found}
         return [by_id[id] for id in ids if id in by_id]
+
+    def place(self, id: str) -> int | None:
+        """The place of a rollout in the order, counted from 0; None: it is not selected."""
+        places = Sql.join(", ", (column.value for column in self.order.columns))
+        here = self._engine.rows(select(self.query, places, None, Sql('r."id" = ?', (id,))))
+        if not here:
+            return None
+        beyond = self.order.after(self.order.cursor(here[0]))
+        behind = self._engine.rows(select(self.query, COUNT, None, beyond))[0][0]
+        return self.count() - int(behind) - 1
 
     def ids(self) -> list[str]:
         """The ids, in order."""

@@ -26,7 +26,7 @@ from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistog
 from .groups import Neighbours
 from .order import DEFAULT_ORDER, parse_order
 from .overview import Failure, RibbonStep, RunSummary, Stage
-from .rows import COLUMNS, Row
+from .rows import COLUMNS, Row, Rows
 from .search import Search
 from .selection import Selection
 from .sql import Sql
@@ -146,7 +146,7 @@ class Store:
 
     # -- groups and tasks ------------------------------------------------------------------
 
-    def group(self, id: str) -> list[Row]:
+    def group(self, id: str) -> Rows:
         """The rollouts of a rollout's group, itself included, in the order of their index."""
         return groups.siblings(self.engine, self.find(id))
 

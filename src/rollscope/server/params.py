@@ -20,6 +20,10 @@ class Selection(msgspec.Struct, kw_only=True):
     """Query; empty: everything."""
 
 
+class PlaceOf(Selection, kw_only=True):
+    order: Text = ""
+
+
 class PageOf(Selection, kw_only=True):
     order: Text = ""
     """Fields to sort by, `-` before one for descending; empty: newest step, group by group."""

@@ -42,6 +42,14 @@ ROUTES = (
     Route("GET", "/api/rollouts/{id}", reading.detail, p.Nothing, s.Detail, "One rollout."),
     Route(
         "GET",
+        "/api/rollouts/{id}/place",
+        selecting.place,
+        p.PlaceOf,
+        s.Place,
+        "Its place in a selection.",
+    ),
+    Route(
+        "GET",
         "/api/rollouts/{id}/messages",
         reading.messages,
         p.MessagesOf,

@@ -142,6 +142,12 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
     )
 
 
+def place(desk: Desk, ask: p.PlaceOf, id: str) -> s.Place:
+    """Where a rollout stands in a selection: what a list scrolls to."""
+    order = ask.order or DEFAULT_ORDER
+    return s.Place(at=desk.store.rollouts(ask.q, order=order).place(desk.find(id)))
+
+
 def start(desk: Desk, ask: p.Selection) -> s.Start:
     """Where to begin reading: the newest group with mixed rewards, else the newest rollout."""
     id = desk.store.mixed(ask.q)

@@ -289,6 +289,12 @@ class Group(msgspec.Struct, kw_only=True):
     """Every reward the same: nothing to learn from."""
 
 
+class Place(msgspec.Struct, kw_only=True):
+    """Where a rollout stands in a selection, from 0; null: it is not in it."""
+
+    at: int | None = None
+
+
 class Start(msgspec.Struct, kw_only=True):
     """Where to begin reading: the newest step's group with mixed rewards."""
 

@@ -41,6 +41,7 @@ export interface Api {
   strip(id: string, stream: string, s?: AbortSignal): Promise<T.Strip>;
   spans(id: string, s?: AbortSignal): Promise<T.Spans>;
   neighbours(id: string, s?: AbortSignal): Promise<T.Neighbours>;
+  place(id: string, q: string, order: string, s?: AbortSignal): Promise<{ at: number | null }>;
   start(q: string, s?: AbortSignal): Promise<T.Start>;
   random(q: string, s?: AbortSignal): Promise<T.Start>;
   facets(q: string, s?: AbortSignal): Promise<T.Facets>;
@@ -107,6 +108,7 @@ export const http: Api = {
   strip: (id, stream, s) => get(`${one(id)}/strip`, { stream }, s),
   spans: (id, s) => get(`${one(id)}/spans`, {}, s),
   neighbours: (id, s) => get(`${one(id)}/neighbours`, {}, s),
+  place: (id, q, order, s) => get(`${one(id)}/place`, { q, order }, s),
   start: (q, s) => get("start", { q }, s),
   random: (q, s) => get("random", { q }, s),
   facets: (q, s) => get("facets", { q }, s),

@@ -65,6 +65,11 @@ export async function files(root: string): Promise<Api> {
     strip: async (id, stream) => stripOf((await whole(id)).tokens, stream),
     spans: async (id) => (await whole(id)).spans,
     neighbours: (id) => asked(() => neighboursOf(rows, id)),
+    place: (id, q, order) =>
+      asked(() => {
+        const at = select(q, order).findIndex((row) => row.id === id);
+        return { at: at < 0 ? null : at };
+      }),
     start: (q) => asked(() => startOf(select(q))),
     random: (q) => asked(() => ({ id: select(q)[Math.floor(Math.random() * select(q).length)]?.id ?? null, best: null, worst: null })),
     facets: (q) => asked(() => facetsOf(select(q))),

@@ -23,6 +23,8 @@ export class Selection {
   #asked = new Map<number, AbortController>();
   #search: AbortController | undefined;
   #found: Row[] | null = null;
+  #far = new Map<string, number>();
+  #lost = new Set<string>();
 
   constructor(api: Api) {
     this.#api = api;
@@ -39,6 +41,8 @@ export class Selection {
     this.#order = order;
     this.cancel();
     this.#pages.clear();
+    this.#far.clear();
+    this.#lost.clear();
     this.#found = null;
     this.count = null;
     this.error = undefined;
@@ -64,6 +68,19 @@ export class Selection {
     return rows?.[at % PAGE];
   }
 
+  /** The place of a rollout, also far from what is loaded; its page is loaded then. */
+  async locate(id: string): Promise<number | null> {
+    const near = this.place(id);
+    if (near !== null || this.#found || this.#lost.has(id)) return near;
+    this.#lost.add(id); // asked once; found again below
+    const { at } = await this.#api.place(id, this.#q, this.#order);
+    if (at !== null) {
+      this.#far.set(id, at);
+      await this.#load(Math.floor(at / PAGE));
+    }
+    return at;
+  }
+
   /** The place of a rollout among the loaded rows. */
   place(id: string): number | null {
     if (this.#found) {
@@ -74,7 +91,7 @@ export class Selection {
       const at = rows.findIndex((row) => row.id === id);
       if (at >= 0) return page * PAGE + at;
     }
-    return null;
+    return this.#far.get(id) ?? null;
   }
 
   /** Waits for a row. */

@@ -1,0 +1,126 @@
+"""How records show themselves in a notebook: plain HTML, escaped, self-contained.
+
+Rollout text is hostile: everything goes through `text`, which escapes it and writes out the
+characters that hide or turn around what is read.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .records import Message, Rollout
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+
+_HUES = {"user": "#2f6fb5", "assistant": "#6546b8", "tool": "#a8680f"}
+_BOX = "font:13px/1.5 system-ui,sans-serif;max-width:900px"
+_TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;font:12px/1.5 ui-monospace,monospace;margin:0"
+_CELL = "text-align:left;padding:2px 10px;border-bottom:1px solid #8883"
+
+MESSAGES = 40
+CHARS = 4000
+
+
+def text(value: Any, most: int = CHARS) -> str:
+    """A value as escaped text, cut to `most` characters."""
+    if value is None:
+        return "–"
+    said = value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else None
+    if said is None:
+        said = value.decode() if isinstance(value, bytes) else _json(value)
+    cut = f"… ({len(said) - most:,} more characters)" if len(said) > most else ""
+    seen = _HIDDEN.sub(lambda m: f"⟦U+{ord(m.group()):04X}⟧", said[:most])
+    return html.escape(seen + cut)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -> str:
+    """A table of values."""
+    head = "".join(f'<th style="{_CELL}">{text(name)}</th>' for name in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL}">{text(cell, 120)}</td>' for cell in row) + "</tr>"
+        for row in rows
+    )
+    below = f'<div style="opacity:.7">{text(note)}</div>' if note else ""
+    return (
+        f'<div style="{_BOX}"><table style="border-collapse:collapse">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>"
+    )
+
+
+def rollout(record: Rollout) -> str:
+    """A rollout: its outcome, then its messages."""
+    facts = {
+        "task": record.task,
+        "step": record.step,
+        "reward": record.reward,
+        "advantage": record.advantage,
+        "fate": record.fate,
+        "stop": record.stop_reason,
+        **record.rewards,
+        "reference": record.reference,
+    }
+    line = " · ".join(
+        f"{text(name)} <b>{text(value, 200)}</b>"
+        for name, value in facts.items()
+        if value is not None
+    )
+    shown = "".join(_message(n, m) for n, m in enumerate(record.messages[:MESSAGES]))
+    left = len(record.messages) - MESSAGES
+    more = f"<div>{left} more messages</div>" if left > 0 else ""
+    return f'<div style="{_BOX}"><div>{line}</div>{shown}{more}</div>'
+
+
+def side_by_side(
+    rows: Iterable[tuple[str, Sequence[tuple[bool, str]], Sequence[tuple[bool, str]]]],
+) -> str:
+    """A comparison: for each row a title and both sides, as runs of (same, text)."""
+    made = []
+    for title, *sides in rows:
+        cells = "".join(
+            f'<td style="{_CELL};width:50%;vertical-align:top"><pre style="{_TEXT}">'
+            + "".join(
+                text(t) if same else f'<mark style="background:#f9731655">{text(t)}</mark>'
+                for same, t in side
+            )
+            + "</pre></td>"
+            for side in sides
+        )
+        made.append(
+            f'<tr><td colspan="2" style="opacity:.7">{text(title)}</td></tr><tr>{cells}</tr>'
+        )
+    return f'<div style="{_BOX}"><table style="border-collapse:collapse;width:100%">{"".join(made)}</table></div>'
+
+
+def _message(n: int, message: Message) -> str:
+    hue = _HUES.get(message.role, "#7a7f8a")
+    content = message.content
+    said = (
+        content
+        if isinstance(content, str)
+        else "".join(p.text or f"[{p.type}]" for p in content or ())
+    )
+    calls = "".join(
+        f'<pre style="{_TEXT};opacity:.8">→ {text(c.name)}({text(c.arguments, 1000)})</pre>'
+        for c in message.tool_calls
+    )
+    name = f" {text(message.name)}" if message.name else ""
+    return (
+        f'<div style="border-left:3px solid {hue};padding:2px 10px;margin:6px 0">'
+        f'<div style="color:{hue}"><b>{text(message.role)}</b>{name} <span style="opacity:.6">#{n}</span></div>'
+        f'<pre style="{_TEXT}">{text(said)}</pre>{calls}</div>'
+    )
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return str(value)
