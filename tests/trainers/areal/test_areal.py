@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import os
 import socket
 import threading
 import time
@@ -15,10 +17,13 @@ from typing import Any
 
 import areal_world as world
 import pytest
+import swanlab
 import torch
 import uvicorn
-from areal.api.cli_args import PPOActorConfig
+from areal.api import FinetuneSpec
+from areal.api.cli_args import BaseExperimentConfig, PPOActorConfig, StatsLoggerConfig
 from areal.trainer.ppo.actor import PPOActor
+from areal.utils.stats_logger import StatsLogger
 from areal_world import ANSWERS, EPISODES, GCONFIG, TOK, Rollouts
 from stored import Stored, complaints, flat, written
 
@@ -266,23 +271,38 @@ def make_trainer(optimise: Callable[[Any], None] = lambda batch: None) -> Any:
     config.recompute_logprob = False
     actor = PPOActor(config, None)
     actor.ppo_update = optimise
-    committed: list[Any] = []
-    return SimpleNamespace(
-        config=SimpleNamespace(experiment_name="puzzles", trial_name="trial 1"),
-        actor=actor,
-        committed=committed,
-        stats_logger=SimpleNamespace(
-            commit=lambda epoch, step, global_step, data: committed.append((global_step, data)),
-            _last_commit_step=-1,
-        ),
+    settings = StatsLoggerConfig(
+        experiment_name="puzzles",
+        trial_name="trial 1",
+        fileroot=str(Path(os.environ["ROLLSCOPE_DIR"]).parent),
     )
+    whole = BaseExperimentConfig(
+        experiment_name="puzzles", trial_name="trial 1", stats_logger=settings
+    )
+    spec = FinetuneSpec(total_train_epochs=1, dataset_size=8, train_batch_size=2)
+    stats = NotingStats(whole, spec)
+    return SimpleNamespace(config=whole, actor=actor, stats_logger=stats, committed=stats.committed)
+
+
+class NotingStats(StatsLogger):
+    """AReaL's own logger, with every service off; what it is given is noted."""
+
+    def __init__(self, config: Any, spec: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # swanlab has one run a process
+            swanlab.finish()
+        super().__init__(config, spec)
+        self.committed: list[Any] = []
+
+    def commit(self, epoch: int, step: int, global_step: int, data: Any) -> None:
+        self.committed.append((global_step, data))
+        super().commit(epoch, step, global_step, data)
 
 
 def step(made: Any, batch: list[dict[str, Any]], global_step: int) -> list[dict[str, Any]]:
     """One step, as AReaL's PPOTrainer.train makes it."""
     result: list[dict[str, Any]] = made.actor.compute_advantages(batch)
     made.actor.ppo_update(result)
-    made.stats_logger.commit(0, global_step, global_step, {"loss": 0.5, "n__count": 3, "note": "x"})
+    made.stats_logger.commit(0, global_step, global_step, {"loss": 0.5, "n__count": 3})
     return result
 
 
@@ -321,7 +341,7 @@ def test_advantages_find_their_tokens(rollouts: Rollouts, own_store: Path) -> No
         assert rollout.rewards["normalised"] == (0.25 * rollout.index - 0.5) * 2
         assert rollout.reward == 0.25 * rollout.index
     assert found.metrics == {7: {"loss": 0.5}}
-    assert made.committed == [(7, {"loss": 0.5, "n__count": 3, "note": "x"})]
+    assert made.committed == [(7, {"loss": 0.5, "n__count": 3})]
     for raw, old in zip(batch, before, strict=True):
         assert all(torch.equal(raw[name], old[name]) for name in old)
 
