@@ -78,35 +78,39 @@ def rollout(record: Rollout) -> str:
     return f'<div style="{_BOX}"><div>{line}</div>{shown}{more}</div>'
 
 
-def side_by_side(
-    rows: Iterable[tuple[str, Sequence[tuple[bool, str]], Sequence[tuple[bool, str]]]],
-) -> str:
-    """A comparison: for each row a title and both sides, as runs of (same, text)."""
+Side = Sequence[tuple[bool, str]]
+"""Runs of a text: (is it the same on the other side?, text)."""
+
+
+def side_by_side(rows: Iterable[tuple[str, Side, Side]]) -> str:
+    """A comparison: for each row a title and both sides."""
     made = []
-    for title, *sides in rows:
+    for title, a, b in rows:
         cells = "".join(
-            f'<td style="{_CELL};width:50%;vertical-align:top"><pre style="{_TEXT}">'
-            + "".join(
-                text(t) if same else f'<mark style="background:#f9731655">{text(t)}</mark>'
-                for same, t in side
-            )
-            + "</pre></td>"
-            for side in sides
+            f'<td style="{_CELL};width:50%;vertical-align:top">'
+            f'<pre style="{_TEXT}">{_marked(side)}</pre></td>'
+            for side in (a, b)
         )
-        made.append(
-            f'<tr><td colspan="2" style="opacity:.7">{text(title)}</td></tr><tr>{cells}</tr>'
-        )
-    return f'<div style="{_BOX}"><table style="border-collapse:collapse;width:100%">{"".join(made)}</table></div>'
+        head = f'<td colspan="2" style="opacity:.7">{text(title)}</td>'
+        made.append(f"<tr>{head}</tr><tr>{cells}</tr>")
+    style = "border-collapse:collapse;width:100%"
+    return f'<div style="{_BOX}"><table style="{style}">{"".join(made)}</table></div>'
+
+
+def _marked(side: Side) -> str:
+    style = "background:#f9731655;color:inherit"
+    return "".join(
+        text(t) if same else f'<mark style="{style}">{text(t)}</mark>' for same, t in side
+    )
 
 
 def _message(n: int, message: Message) -> str:
     hue = _HUES.get(message.role, "#7a7f8a")
     content = message.content
-    said = (
-        content
-        if isinstance(content, str)
-        else "".join(p.text or f"[{p.type}]" for p in content or ())
-    )
+    if content is None or isinstance(content, str):
+        said = content or ""
+    else:
+        said = "".join(part.text or f"[{part.type}]" for part in content)
     calls = "".join(
         f'<pre style="{_TEXT};opacity:.8">→ {text(c.name)}({text(c.arguments, 1000)})</pre>'
         for c in message.tool_calls
@@ -114,7 +118,7 @@ def _message(n: int, message: Message) -> str:
     name = f" {text(message.name)}" if message.name else ""
     return (
         f'<div style="border-left:3px solid {hue};padding:2px 10px;margin:6px 0">'
-        f'<div style="color:{hue}"><b>{text(message.role)}</b>{name} <span style="opacity:.6">#{n}</span></div>'
+        f'<div style="color:{hue}"><b>{text(message.role)}</b>{name} #{n}</div>'
         f'<pre style="{_TEXT}">{text(said)}</pre>{calls}</div>'
     )
 
