@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import rollscope
+from rollscope import Message, Rollout
 from rollscope.model.schema import ROLLOUTS
 from rollscope.query import Store, keys, syntax
 
@@ -58,6 +60,15 @@ def test_every_scalar_of_the_schema_is_a_key() -> None:
 def test_every_alias_means_a_key_and_hides_none() -> None:
     assert set(keys.ALIASES.values()) <= set(keys.KEYS)
     assert not set(keys.ALIASES) & set(keys.KEYS)
+
+
+def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with rollscope.init(project="docs", run="mine") as run:
+        said = [Message(role="assistant", content="sys.exit(0)")]
+        run.log([Rollout(id="3f9a01", step=1, split="eval", task="t", reward=0.1, messages=said)])
+    block = DOC.read_text().split("```python\n")[1].split("```")[0]
+    exec(compile(block, "docs/query.md", "exec"), {})
+    assert "3f9a01 1 0.1" in capsys.readouterr().out
 
 
 if __name__ == "__main__":

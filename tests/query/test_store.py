@@ -170,6 +170,15 @@ def test_a_store_is_read_by_many_threads_while_it_grows(tmp_path: Path) -> None:
     assert store.rollouts("word").count() == 21
 
 
+def test_a_selection_that_is_kept_sees_what_is_new(tmp_path: Path) -> None:
+    run = rollscope.init(project="p", run="one", dir=tmp_path)
+    run.log([Rollout(step=1)])
+    kept = rollscope.open(tmp_path).rollouts("step:1")
+    run.log([Rollout(step=1)])
+    run.finish()
+    assert kept.count() == len(list(kept)) == len(kept.page().rows) == 2
+
+
 def test_a_wrong_pattern_is_no_reason_to_read_every_file(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ class Selection:
         if self.limit is not None and self.limit <= _BATCH and not self._offset:
             yield from self._rows([id for (id,) in self._first(_ID, self.limit, None)])
             return
-        cursor = self._engine.execute(self._sql())
+        cursor = self._fresh().execute(self._sql())
         try:
             while batch := cursor.fetchmany(_BATCH):
                 for values in batch:
@@ -108,17 +108,18 @@ class Selection:
 
     def count(self) -> int:
         """How many rollouts match the query, whatever the limit."""
-        return int(self._engine.rows(select(self.query, COUNT))[0][0])
+        return int(self._fresh().rows(select(self.query, COUNT))[0][0])
 
     def counts(self) -> Counts:
         """How many match, out of how many, and how many superseded ones were left out."""
-        matched = self.count()
+        engine = self._fresh()
+        matched = int(engine.rows(select(self.query, COUNT))[0][0])
         left_out = 0
         everything = 'count(*) FILTER (NOT r."superseded"), count(*) FILTER (r."superseded")'
-        total, replaced = self._engine.rows(Sql(f"SELECT {everything} FROM rollouts r"))[0]
+        total, replaced = engine.rows(Sql(f"SELECT {everything} FROM rollouts r"))[0]
         if replaced and not self.query.superseded:
             with_old = select(self.query.with_superseded(), COUNT)
-            left_out = int(self._engine.rows(with_old)[0][0]) - matched
+            left_out = int(engine.rows(with_old)[0][0]) - matched
         return Counts(matched, left_out, int(total))
 
     def page(self, size: int = 50, after: str | None = None) -> Page:
@@ -158,23 +159,28 @@ class Selection:
     def ids(self) -> list[str]:
         """The ids, in order."""
         sql = select(self.query, Sql('r."id"'), self._tail())
-        return [row[0] for row in self._engine.rows(sql)]
+        return [row[0] for row in self._fresh().rows(sql)]
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`."""
-        return self._engine.taken(self._sql(), Result.to_arrow)
+        return self._fresh().taken(self._sql(), Result.to_arrow)
 
     def to_polars(self) -> Any:
         """A `polars.DataFrame`."""
-        return self._engine.taken(self._sql(), Result.to_polars)
+        return self._fresh().taken(self._sql(), Result.to_polars)
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`."""
-        return self._engine.taken(self._sql(), Result.to_pandas)
+        return self._fresh().taken(self._sql(), Result.to_pandas)
 
     def write_parquet(self, folder: Path) -> int:
         """Write what the query finds, whatever the limit, as five Parquet files. How many?"""
-        return parquet.write(self._engine, self.query, folder)
+        return parquet.write(self._fresh(), self.query, folder)
+
+    def _fresh(self) -> Engine:
+        """The engine over the newest state of the store."""
+        self._engine.reader.refresh()
+        return self._engine
 
     def _columns(self) -> Sql:
         return Sql(", ".join(f'r."{name}"' for name in self.columns))
@@ -194,12 +200,13 @@ class Selection:
         have none: then the engine skips whole files (25 ms instead of 130 for a million). Not
         for searches in text, which may find less than a page and must not be run twice.
         """
+        engine = self._fresh()
         if self.order.by_time is not None and not self.query.terms:
             quick = self.order.by_time
             known = all_of(piece for piece in (quick.known, also) if piece is not None)
             tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(quick.order)
-            found = self._engine.rows(select(self.query, columns, tail, known))
+            found = engine.rows(select(self.query, columns, tail, known))
             if len(found) == limit:
                 return found
         tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(self.order.sql())
-        return self._engine.rows(select(self.query, columns, tail, also))
+        return engine.rows(select(self.query, columns, tail, also))
