@@ -195,8 +195,9 @@ def _forward(run: Run) -> None:
 
 
 def _finish_all() -> None:
+    is_crash = getattr(sys, "last_value", None) is not None  # an exception ended the program
     for run in list(_runs):
-        run.finish()
+        run.finish(is_crash=is_crash)
     _runs.clear()
 
 

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from ..model.identity import base32
-from ..store.writers import process_start
+from ..store.writers import PROCESS, process_start
 
 
 def launch_name() -> str:
@@ -89,5 +89,5 @@ def _this_process() -> str:
     if _mine is None or _mine[0] != os.getpid():
         now = datetime.datetime.now(datetime.UTC)
         random = base32(int.from_bytes(os.urandom(4), "big"), 6)
-        _mine = (os.getpid(), f"{now:%Y%m%d-%H%M%S}-{platform.node()}-{random}")
+        _mine = (os.getpid(), f"{PROCESS}{now:%Y%m%d-%H%M%S}-{platform.node()}-{random}")
     return _mine[1]

@@ -294,8 +294,11 @@ class Run:
         """
         return self._is_off or self._background.flush(timeout)
 
-    def finish(self) -> None:
-        """Write what is queued, and say in one line what became of everything."""
+    def finish(self, *, is_crash: bool = False) -> None:
+        """Write what is queued, and say in one line what became of everything.
+
+        `is_crash`: an exception ended the work, so a restart will do some of it again.
+        """
         if self._is_finished:
             return
         for hand_over in self.before_finish:
@@ -303,6 +306,7 @@ class Run:
                 hand_over()
         self._is_finished = True
         with guard("run.finish"):
+            self._background.log.info.crashed = is_crash
             self._background.close()
             if not self.setup.is_quiet:
                 _say(self._summary())
@@ -334,7 +338,7 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.finish()
+        self.finish(is_crash=error is not None)
 
 
 def _prompt_task(messages: list[Message]) -> str | None:

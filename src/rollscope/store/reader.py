@@ -393,10 +393,11 @@ class Reader:
             [run.info.project, run.info.run],
         ).fetchall():
             add(launch, Times(begin, last))
-        for info in writers.read_infos(run.info.directory).values():
+        infos = writers.read_infos(run.info.directory).values()
+        for info in infos:
             if info.launch in found:
                 add(info.launch, Times(info.started, info.last_write))
-        return found
+        return superseded.without_completed(found, infos)
 
     def _give_memory_back(self) -> None:
         """Rows of sealed logs were deleted; their memory goes when nobody reads."""

@@ -3,15 +3,35 @@
 A rollout is superseded only by one in the same slot (split, step, task, index, attempt) of a
 launch that began after the earlier one's last write. A slot counts only if step, task and
 index are known. Nothing else is ever hidden.
+
+A process that nobody gave a launch and that ended in order has done its work: the next one is
+no restart of it, but another worker, and hides nothing of it. One that was killed or ended by
+an exception is restarted by the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
 from duckdb import DuckDBPyConnection
 
 from .units import Times
+from .writers import PROCESS, WriterInfo
+
+
+def without_completed(
+    launches: Mapping[str, Times], infos: Iterable[WriterInfo]
+) -> dict[str, Times]:
+    """The launches, those that no later one restarts with an end that nothing comes after."""
+    writers = list(infos)
+    completed = {info.launch for info in writers if info.launch.startswith(PROCESS)} - {
+        info.launch for info in writers if info.finished is None or info.crashed
+    }
+    return {
+        launch: Times(times.begin, math.inf) if launch in completed else times
+        for launch, times in launches.items()
+    }
 
 
 def may_supersede(launches: Mapping[str, Times]) -> bool:

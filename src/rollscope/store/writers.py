@@ -22,6 +22,9 @@ from ..model.identity import base32
 from ..model.schema import VERSION
 from .paths import replace_file, writer_path
 
+PROCESS = "process-"
+"""So begins the name of a launch that is nothing but one process: nobody gave it a name."""
+
 BEAT = 5.0
 """Seconds between two heartbeats."""
 SILENT = 30.0
@@ -91,7 +94,9 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     beat: int = 0
     """Goes up while the process lives."""
     finished: float | None = None
-    """When the writer ended in order; None: it has not, or not yet."""
+    """When the writer ended and told so; None: it has not, or not yet."""
+    crashed: bool = False
+    """It ended by an exception of the program."""
     rollscope: str | None = None
     python: str = msgspec.field(default_factory=platform.python_version)
     adapters: list[Adapter] = msgspec.field(default_factory=list)
