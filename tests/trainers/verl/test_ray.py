@@ -62,14 +62,14 @@ def driver(cluster: Cluster, own_store: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def wait_for(store: Path, ready: Callable[[list[Rollout]], bool]) -> list[Rollout]:
     """What is stored, once it is as it should be: actors write on, this process reads."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     found: list[Rollout] = []
     while time.monotonic() < deadline:
         found = stored(store) if store.exists() else []
         if found and ready(found):
             return found
         time.sleep(0.1)
-    raise AssertionError(f"not ready after 30 s: {found}")
+    raise AssertionError(f"not ready after 120 s: {found}")
 
 
 def check(found: list[Rollout], engine: Engine) -> None:

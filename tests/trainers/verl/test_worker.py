@@ -128,9 +128,11 @@ def test_a_failed_rollout_is_recorded_and_its_error_goes_on(run, model: Path, ow
             assert queue.tags["uid-0"] == {"status": "finished"}
             assert queue.tags["uid-1"] == {"status": "failure"}
     failed = [r for r in stored(own_store) if r.group == "uid-1"]
-    assert len(failed) == 2
-    for rollout in failed:
-        assert rollout.fate == "failed" and rollout.error.type == "ConnectionError"
+    assert len(failed) == 2 and {r.fate for r in failed} == {"failed"}
+    # The legacy worker gives up at the first error: its sibling may be cancelled then.
+    raised = [r for r in failed if r.error.type == "ConnectionError"]
+    assert len(raised) == 2 if run is run_v1 else raised
+    for rollout in raised:
         assert [m.content for m in rollout.messages if m.sampled] == [CALL]
         assert rollout.spans[-1].error.text == "engine is gone"
 
