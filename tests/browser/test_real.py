@@ -1,0 +1,113 @@
+"""Real rollouts of others, a running job, and a person who labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+import rollscope
+from rollscope.cli import main
+from rollscope.model import Message, Rollout
+from server.conftest import Served, serving
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+Look = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    if not DATA.is_dir():
+        pytest.skip("the shared data is not here")
+    directory = tmp_path_factory.mktemp("imported")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROLLSCOPE_SEAL", "off")
+        for name in ("swe-agent", "inspect-reward-hacking", "nemo-gym"):
+            assert main(["import", str(DATA / name), "--dir", str(directory)]) == 0
+    with serving(directory) as served:
+        yield served
+
+
+@pytest.mark.parametrize("run", ["swe-agent", "inspect-reward-hacking", "nemo-gym"])
+def test_what_others_wrote_can_be_read(
+    imported: Served, look: Look, shoot: Callable[[Any, str], None], run: str
+) -> None:
+    page = look(f"{imported.url}/?q=run:{run}")
+    expect(page.locator("article.card").first).to_be_visible()
+    shoot(page, f"imported-{run}")
+    before = page.url
+    page.keyboard.press("j")
+    page.wait_for_function("url => location.href !== url", arg=before)
+    for screen, text in (("table", "last words"), ("group", "compare all"), ("tasks", "never")):
+        page.goto(f"{imported.url}/?s={screen}&q=run:{run}")
+        expect(page.get_by_text(text).first).to_be_visible()
+    assert page.wrong == []
+
+
+def test_tokens_of_others_are_shown(imported: Served, look: Look) -> None:
+    page = look(f"{imported.url}/?q=run:nemo-gym response_tokens:>0&view=tokens&stream=logprob")
+    expect(page.locator(".strip .head b")).to_have_text("logprob")
+    expect(page.get_by_role("button", name=re.compile("lowest"))).to_be_visible()
+    assert page.wrong == []
+
+
+def some(first: int, count: int) -> list[Rollout]:
+    return [
+        Rollout(
+            key=f"{n}-{i}",
+            step=n,
+            split="train",
+            task=f"t{n}",
+            group=f"g{n}",
+            index=i,
+            reward=float(i),
+            messages=[
+                Message(role="user", content=f"question {n}"),
+                Message(role="assistant", content=f"answer {i}", sampled=True),
+            ],
+        )
+        for n in range(first, first + count)
+        for i in range(2)
+    ]
+
+
+def test_new_rollouts_appear_without_losing_place(tmp_path: Path, look: Look) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(some(0, 3))
+    run.flush()
+    with serving(tmp_path) as site:
+        page = look(f"{site.url}/?q=project:p")
+        expect(page.locator("article.card").first).to_contain_text("question 2")
+        expect(page.get_by_role("search")).to_contain_text("6 of 6")
+        before = page.url
+        run.log(some(3, 2))
+        expect(page.get_by_role("search")).to_contain_text("10 of 10")
+        expect(page.get_by_text("+4 new")).to_be_visible()
+        rows = page.get_by_role("listbox", name="Rollouts")
+        expect(rows).to_contain_text("t4")
+        expect(page.locator("article.card").first).to_contain_text("question 2")
+        assert page.url == before
+        run.finish()
+        assert page.wrong == []
+
+
+def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(some(0, 3))
+    run.finish()
+    with serving(tmp_path) as site:
+        first = site.get("rollouts")["rows"][0]["id"]
+        page = look(f"{site.url}/?id={first}")
+        expect(page.locator("article.card").first).to_be_visible()
+        page.keyboard.press("l")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("2")
+        page.wait_for_function("id => !location.href.includes(id)", arg=first)
+        assert site.get("rollouts", q="label:bad")["rows"][0]["id"] == first
+        page.goto(f"{site.url}/?q=label:bad")
+        expect(page.get_by_role("complementary", name="Facts")).to_contain_text("★ bad")
+        assert page.wrong == []
