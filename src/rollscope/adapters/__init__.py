@@ -8,10 +8,10 @@ Trainer packages are never imported from here unless they are already loaded or 
 for by name. Modules with a leading underscore are shared by all adapters:
 
 - `_decode`: token ids to text with the end of each token, exact to the byte;
-- `_messages`: a flat row of ids and a mask to messages;
+- `_messages`: a flat row of ids and a mask to messages; `_rows`: several rows of one rollout;
 - `_arrays`: one device-to-host copy per tensor per batch;
-- `_lines`: files of one JSON object a line;
-- `_rows`: several training rows of one rollout to one tree of messages;
-- `_later`: work in the background, done before the run ends;
-- `_repeats`: names that a trainer uses twice.
+- `_later`: work on a thread of its own; `_imports`: wait for a module without importing it;
+- `_lines`: files of one JSON object a line.
+
+docs/adapters.md shows how to add a trainer.
 """
