@@ -28,8 +28,10 @@ from openai.types.chat.chat_completion_message_function_tool_call import (
     ChatCompletionMessageFunctionToolCall,
     Function,
 )
+from stored import written
 
 from rollscope.adapters import areal
+from rollscope.model import Rollout
 
 TOK = tinytok.make()
 GCONFIG = GenerationHyperparameters(max_new_tokens=48, temperature=0.5)
@@ -266,3 +268,26 @@ class ThroughProxy:
         )
         await converse(client, data)
         return 1.0
+
+
+TRACED = "rollscope.adapters.areal.TracedWorkflow"
+RLVR = {
+    "inner": "areal.workflow.rlvr.RLVRWorkflow",
+    "reward_fn": "areal_world.reward_fn",
+    "gconfig": GCONFIG,
+    "tokenizer": TOK,
+}
+
+
+def answer_of(rollout: Rollout) -> dict[str, Any]:
+    return next(a for a in ANSWERS if a["text"] == written(rollout)[-1])
+
+
+def branch(rollout: Rollout, leaf: Any) -> list[int]:
+    n = rollout.messages.index(leaf)
+    ids: list[int] = []
+    while n >= 0:
+        message = rollout.messages[n]
+        ids = list(message.tokens.ids if message.tokens is not None else ()) + ids
+        n = n - 1 if message.parent is None else message.parent
+    return ids

@@ -130,10 +130,11 @@ class Watch:
         if self.run is not None:
             # The tensors themselves are not changed any more: AReaL concatenates copies.
             result = dict(result) if isinstance(result, Mapping) else result
-            later(self.run, self._record, result, error, time.time())
+            later(self.run, self._record, self.run, result, error, time.time())
 
-    def _record(self, result: Any, error: BaseException | None, ended: float) -> None:
-        assert self.run is not None
+    def _record(
+        self, run: capture.Run, result: Any, error: BaseException | None, ended: float
+    ) -> None:
         problems: list[str] = []
         found = episodes(
             result,
@@ -154,7 +155,7 @@ class Watch:
             self._name(rollout, n, len(found))
             if episode.rows and not self.is_eval:
                 rollout.key = rows.add(episode)
-        self.run.log([episode.rollout for episode in found])
+        run.log([episode.rollout for episode in found])
 
     def _name(self, rollout: Rollout, n: int, of: int) -> None:
         rollout.split = "eval" if self.is_eval else "train"
