@@ -85,7 +85,8 @@ class Reader:
         self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
         """A directory that goes with the reader. Besides the store the only one it may touch."""
         self._database = duckdb.connect(config=_config(temporary, threads))
-        self._database.execute("SET parquet_metadata_cache = true")
+        # GLOBAL: without it a setting of an extension holds for this one connection alone.
+        self._database.execute("SET GLOBAL parquet_metadata_cache = true")
         _confine(self._database, [self.root, temporary])
         self._finalizer = weakref.finalize(self, _clean_up, self._database, temporary)
         self._local = threading.local()
