@@ -10,7 +10,7 @@ import pytest
 import rollscope.demo
 from rollscope.demo.trainer import Plan, Tally
 
-SHORT = Plan("short", steps=8, rate=5e-4, groups=16, ahead=8, eval_every=4)
+SHORT = Plan("short", steps=12, rate=1e-3, groups=12, ahead=4, eval_every=6)
 
 
 @dataclass
@@ -29,8 +29,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         dir,
         seed=1,
         plans=[SHORT],
-        warm_steps=300,
-        tasks=(48, 12),
+        warm_steps=400,
+        tasks=(24, 12),
         weights_dir=weights,
         progress=lines.append,
     )

@@ -3,14 +3,13 @@
     import rollscope.demo
     rollscope.demo.run()
 
-A policy of 180,000 weights, written in NumPy, learns arithmetic with GRPO in about a minute.
+A policy of 160,000 weights, written in NumPy, learns arithmetic with GRPO in half a minute.
 docs/demo.md says what is real about it and what is simulated.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,9 +34,6 @@ def run(
             "Type: pip install 'rollscope[demo]'",
             name="numpy",
         )
-    # Its matrices are too small to share among threads: they would only wait for each other.
-    # NumPy reads this when it is loaded.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .start import run as train
 
     return train(dir, seed, progress=progress, **options)

@@ -24,12 +24,12 @@ class Slips:
     """How often the grammar errs."""
 
     sum: float = 0.03
-    operation: float = 0.05
-    syntax: float = 0.2
-    guess: float = 0.04
-    again: float = 0.12
+    operation: float = 0.08
+    syntax: float = 0.35
+    guess: float = 0.08
+    again: float = 0.2
     once_more: float = 0.75
-    unit: float = 0.15
+    unit: float = 0.25
 
 
 class Examples:

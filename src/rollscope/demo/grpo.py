@@ -50,13 +50,12 @@ def advantages(rewards: list[float]) -> list[float] | None:
 class Learner:
     """Holds the weights that are trained, and their optimiser."""
 
-    def __init__(self, weights: Weights, rate: float, minibatches: int = 4) -> None:
+    def __init__(self, weights: Weights, minibatches: int = 2) -> None:
         self.weights = {name: x.copy() for name, x in weights.items()}
-        self.rate = rate
         self.minibatches = minibatches
         self.adam = Adam(weights)
 
-    def step(self, rollouts: list[list[Row]]) -> dict[str, float]:
+    def step(self, rollouts: list[list[Row]], rate: float) -> dict[str, float]:
         """Learn from the rows of these rollouts, once each; what happened, in numbers."""
         sums = {"loss": 0.0, "kl": 0.0, "clip_fraction": 0.0, "entropy": 0.0, "grad_norm": 0.0}
         tokens = sum(len(row.drawn) for rows in rollouts for row in rows)
@@ -69,7 +68,7 @@ class Learner:
                 for name, value in numbers.items():
                     sums[name] += value / tokens
                 grads = {n: grads[n] + g for n, g in more.items()} if grads else more
-            sums["grad_norm"] += self.adam.update(self.weights, grads, self.rate) / self.minibatches
+            sums["grad_norm"] += self.adam.update(self.weights, grads, rate) / self.minibatches
         return sums
 
     def _gradients(self, rows: list[Row], count: int) -> tuple[dict[str, float], Weights]:

@@ -6,7 +6,7 @@
     both -> relu layer -> softmax over the vocabulary
 
 There is one attention layer and its keys and values depend on tokens alone, so only the
-positions whose next token is asked for need the upper half. About 150,000 weights.
+positions whose next token is asked for need the upper half. About 160,000 weights.
 """
 
 from __future__ import annotations

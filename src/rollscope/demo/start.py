@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import rollscope
 from rollscope.store import paths
@@ -15,11 +16,12 @@ from rollscope.store import paths
 from . import problems, warmup
 from .agents import World
 from .chat import Chat
+from .threads import one_thread_each
 from .tools import Service
 from .trainer import Plan, Tally, Trainer
 
 PROJECT = "demo"
-PLANS = (Plan("lr-5e-4", steps=42, rate=5e-4), Plan("lr-2e-3", steps=10, rate=2e-3))
+PLANS = (Plan("lr-1e-3", steps=42, rate=1e-3), Plan("lr-6e-3", steps=8, rate=6e-3))
 """Two learning rates from the same start: one that teaches, one that breaks the policy."""
 
 
@@ -28,8 +30,8 @@ def run(
     seed: int = 0,
     *,
     plans: Sequence[Plan] = PLANS,
-    warm_steps: int = 550,
-    tasks: tuple[int, int] = (384, 96),
+    warm_steps: int = 700,
+    tasks: tuple[int, int] = (432, 96),
     weights_dir: str | Path | None = None,
     progress: Callable[[str], None] = print,
 ) -> dict[str, Tally]:
@@ -42,30 +44,28 @@ def run(
     """
     root = Path(dir) if dir is not None else paths.root()
     shutil.rmtree(root / paths.encode_name(PROJECT), ignore_errors=True)
-    chat = Chat(warmup.tokenizer(seed))
-    progress(f"warm start: imitating {warm_steps * warmup.PROBLEMS:,} sloppy worked examples")
-    weights = warmup.warm_start(chat, seed, warm_steps)
-    split = problems.split(seed, *tasks)
-    tallies = {}
-    for plan in plans:
-        world = World(chat, Service(seed))
-        config = {"seed": seed, "warm_steps": warm_steps, "tasks": list(tasks), **asdict(plan)}
-        with _settings_aside():
-            recorder = rollscope.init(PROJECT, plan.name, config=config, dir=root)
-        if not recorder.is_on:
-            raise RuntimeError("nothing can be recorded: ROLLSCOPE=off is set. Unset it.")
-        with recorder:
-            trainer = Trainer(
-                plan,
-                recorder,
-                world,
-                weights,
-                split,
-                seed,
-                None if weights_dir is None else Path(weights_dir),
-            )
-            tallies[plan.name] = trainer.steps(progress)
+    with one_thread_each():
+        chat = Chat(warmup.tokenizer(seed))
+        progress(f"warm start: imitating {warm_steps * warmup.PROBLEMS:,} sloppy worked examples")
+        weights = warmup.warm_start(chat, seed, warm_steps)
+        split = problems.split(seed, *tasks)
+        saved = None if weights_dir is None else Path(weights_dir)
+        tallies = {}
+        for plan in plans:
+            config = {"seed": seed, "warm_steps": warm_steps, "tasks": tasks, **asdict(plan)}
+            world = World(chat, Service(seed))
+            with _recorder(root, plan.name, config) as recorder:
+                trainer = Trainer(plan, recorder, world, weights, split, seed, saved)
+                tallies[plan.name] = trainer.steps(progress)
     return tallies
+
+
+def _recorder(root: Path, name: str, config: dict[str, Any]) -> rollscope.Run:
+    with _settings_aside():
+        recorder = rollscope.init(PROJECT, name, config=config, dir=root)
+    if not recorder.is_on:
+        raise RuntimeError("nothing can be recorded: ROLLSCOPE=off is set. Unset it.")
+    return recorder
 
 
 @contextmanager

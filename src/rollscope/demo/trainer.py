@@ -43,6 +43,7 @@ class Plan:
     name: str
     steps: int
     rate: float
+    """Of learning, at the beginning; it falls to a seventh."""
     groups: int = 48
     """Groups that one step learns from."""
     siblings: int = 8
@@ -99,7 +100,7 @@ class Trainer:
         self.train, self.held_out = problems
         self.weights_dir = weights_dir
         self.tally = Tally()
-        self._learner = Learner(weights, plan.rate)
+        self._learner = Learner(weights)
         chat: Chat = world.chat
         slots = (plan.groups + plan.ahead) * plan.siblings + len(self.held_out)
         self._engine = Engine(weights, chat.stops, seed, slots)
@@ -243,7 +244,8 @@ class Trainer:
                 if not self._mask(episode, step, value):
                     chosen.append((episode, rows))
         # Groups are spread over the minibatches, so that each of them is a fair sample.
-        numbers = self._learner.step([rows for _, rows in chosen])
+        rate = self.plan.rate * (1 - 0.85 * step / self.plan.steps)
+        numbers = self._learner.step([rows for _, rows in chosen], rate)
         for episode, rows in chosen:
             self.tally.late += step > episode.step
             self.run.annotate(
@@ -256,7 +258,9 @@ class Trainer:
         self._engine.load(self._learner.weights, step + 1)
         self._save()
         self.tally.dropped_groups += dropped
-        return numbers | {"dropped_groups": dropped} | self._step_numbers(groups, step)
+        return (
+            numbers | {"rate": rate, "dropped_groups": dropped} | self._step_numbers(groups, step)
+        )
 
     def _drop(self, group: Group) -> None:
         reward = group.done[0][1].reward if group.done else None
