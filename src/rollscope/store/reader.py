@@ -17,8 +17,6 @@ query goes on over what it began with. A file may go away under a long query (co
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import tempfile
 import threading
 import time
@@ -33,12 +31,14 @@ from duckdb import DuckDBPyConnection
 from ..model import Message, Rollout, Span, schema
 from . import paths, superseded, views, writers
 from .bodies import Bodies, Sketch
+from .engine import clean_up, configuration, confine, is_of_a_file
 from .late import Late
-from .listing import Cache, LiveLog, RunFiles, list_run
-from .runs import RunInfo, find_runs, mark
+from .listing import LiveLog
+from .runs import RunInfo
 from .tables import one
 from .tail import Log, Tail
 from .units import Times, Unit
+from .watching import Watched, Watching
 
 T = TypeVar("T")
 
@@ -65,18 +65,6 @@ class Piece(NamedTuple):
     """Bytes, about."""
 
 
-class _Run:
-    """What the reader knows of one run."""
-
-    def __init__(self, info: RunInfo) -> None:
-        self.info = info
-        self.files: RunFiles | None = None
-        self.seen: Cache = {}
-        self.mark: object | None = None
-        self.restarted = False
-        """May one of its launches have superseded rollouts of another?"""
-
-
 class Reader:
     """Reads a store. Close it, or use it as a context manager."""
 
@@ -84,17 +72,16 @@ class Reader:
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
         self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
         """A directory that goes with the reader. Besides the store the only one it may touch."""
-        self._database = duckdb.connect(config=_config(temporary, threads))
+        self._database = duckdb.connect(config=configuration(temporary, threads))
         # GLOBAL: without it a setting of an extension holds for this one connection alone.
         self._database.execute("SET GLOBAL parquet_metadata_cache = true")
-        _confine(self._database, [self.root, temporary])
-        self._finalizer = weakref.finalize(self, _clean_up, self._database, temporary)
+        confine(self._database, [self.root, temporary])
+        self._finalizer = weakref.finalize(self, clean_up, self._database, temporary)
         self._local = threading.local()
         self._lock = threading.RLock()
         self._version = 0
-        self._runs: dict[Path, _Run] = {}
+        self._watching = Watching(self.root)
         self._units: dict[str, Unit] = {}
-        self._broken: dict[str, str] = {}
         self._db = self._database.cursor()
         self._shapes = views.Shapes(self._db)
         self._tail = Tail(self._db, temporary)
@@ -135,7 +122,7 @@ class Reader:
                 return work(self.connection)
             except (duckdb.Error, FileNotFoundError) as error:
                 last = attempt == _TRIES - 1
-                if last or not _is_of_a_file(error) or not self._recover(error, version):
+                if last or not is_of_a_file(error) or not self._recover(error, version):
                     raise
         raise AssertionError("unreachable")
 
@@ -184,7 +171,7 @@ class Reader:
 
     def runs(self) -> list[RunInfo]:
         """Every run, under its true name."""
-        return [run.info for run in self._runs.values()]
+        return [run.info for run in self._watching.runs.values()]
 
     def files(self, table: str) -> list[str]:
         """The exact list of sealed files of a table, for other engines."""
@@ -214,9 +201,7 @@ class Reader:
 
     def problems(self) -> list[Problem]:
         """Every file, or part of one, that is not shown, and why."""
-        found: dict[str, str] = {}
-        for run in self._runs.values():
-            found |= run.files.problems if run.files else {}
+        found = self._watching.problems()
         for path, unit in self._units.items():
             for bad in unit.info.damaged:
                 found[f"{path}: {bad.log}"] = (
@@ -226,14 +211,14 @@ class Reader:
                 found[path] = f"{unit.info.bad_lines} lines of the log were no JSON"
         for log in list(self._tail.logs.values()):
             found |= _log_problems(log)
-        found |= self._shapes.ignored | self._broken
+        found |= self._shapes.ignored
         return [Problem(path, text) for path, text in sorted(found.items())]
 
     def writers(self) -> list[writers.WriterInfo]:
         """Every process that wrote, of all runs."""
         return [
             info
-            for run in self._runs.values()
+            for run in self._watching.runs.values()
             for info in writers.read_infos(run.info.directory).values()
         ]
 
@@ -253,14 +238,13 @@ class Reader:
                 except (FileNotFoundError, duckdb.IOException):
                     if attempt == _TRIES - 1:
                         raise
-                    for run in self._runs.values():
-                        run.mark = None  # something moved on while we looked: list all again
+                    self._watching.forget()
                     time.sleep(0.001 * attempt)
         return False
 
     def _refresh(self) -> bool:
-        changed = self._list()
-        units, logs = self._wanted()
+        changed = self._watching.look()
+        units, logs = self._watching.found()
         gone_logs = {
             path
             for path, log in self._tail.logs.items()
@@ -296,7 +280,7 @@ class Reader:
         units: dict[str, Unit],
         gone_logs: set[str],
         grown: list[tuple[Path, LiveLog]],
-        changed: list[_Run],
+        changed: list[Watched],
     ) -> None:
         """Bring the engine's tables and views to the state of these units and logs."""
         late, tail = self._late, self._tail
@@ -316,7 +300,7 @@ class Reader:
         launches = [(run, self._launches(run)) for run in changed]
         for run, times in launches:
             run.restarted = superseded.may_supersede(times)
-        for run in self._runs.values():
+        for run in self._watching.runs.values():
             if run.restarted and run.files is not None:
                 checked |= set(run.files.units)
         self._make_views(units, checked)
@@ -335,43 +319,13 @@ class Reader:
                 self._shapes.relation("rollouts", plain),
                 self._shapes.relation("rollouts", looked),
                 patched=bool(one(self._db, "SELECT count(*) FROM tail.patched")),
-                hidden=any(run.restarted for run in self._runs.values()),
+                hidden=any(run.restarted for run in self._watching.runs.values()),
             )
         )
 
     # -- looking at the disk ---------------------------------------------------------------
 
-    def _list(self) -> list[_Run]:
-        """List the runs that may have changed; returns them."""
-        known = {directory: run.info for directory, run in self._runs.items()}
-        self._runs = {
-            directory: self._runs.get(directory) or _Run(info)
-            for directory, info in find_runs(self.root, known).items()
-        }
-        changed = []
-        for directory, run in self._runs.items():
-            now = mark(directory)
-            if now is None or now != run.mark:
-                run.files, run.mark = list_run(directory, run.seen), now
-                changed.append(run)
-        return changed
-
-    def _wanted(self) -> tuple[dict[str, Unit], dict[str, tuple[Path, LiveLog]]]:
-        """The units and live logs that count, by path."""
-        units: dict[str, Unit] = {}
-        logs: dict[str, tuple[Path, LiveLog]] = {}
-        for directory, run in self._runs.items():
-            if run.files is not None:
-                units |= run.files.units
-                logs |= {str(log.path): (directory, log) for log in run.files.logs.values()}
-        for path, unit in units.items() if self._broken else ():
-            whole = tuple(t for t in unit.tables if str(unit.file(t)) not in self._broken)
-            units[path] = unit._replace(tables=whole)
-        # Newest first: sorted by time, the engine then prunes almost every file.
-        newest = sorted(units.items(), key=lambda item: item[1].last, reverse=True)
-        return dict(newest), logs
-
-    def _launches(self, run: _Run) -> dict[str, Times]:
+    def _launches(self, run: Watched) -> dict[str, Times]:
         """The launches of a run, from every place that knows of them."""
         found: dict[str, Times] = {}
 
@@ -412,8 +366,7 @@ class Reader:
         with self._lock:
             if self._version != version:
                 return True  # somebody else has looked meanwhile
-            for run in self._runs.values():
-                run.mark = None
+            self._watching.forget()
             return self.refresh() or (self._find_broken(str(error)) and self.refresh())
 
     def _find_broken(self, said: str) -> bool:
@@ -422,26 +375,15 @@ class Reader:
         Returns whether there are any.
         """
         files = [str(unit.file(t)) for unit in self._units.values() for t in unit.tables]
-        count = len(self._broken)
+        count = len(self._watching.broken)
         for path in [path for path in files if path in said] or files:
             try:
                 self._db.execute(f"SELECT max(hash(t)) FROM {views.read([path])} t").fetchall()
             except duckdb.Error as error:
-                self._broken[path] = f"damaged; not shown ({str(error).splitlines()[0][:200]})"
-        return len(self._broken) > count
-
-
-_OF_A_FILE = ("parquet", "protocol", "decompress", "zstd", "corrupt", "file")
-
-
-def _is_of_a_file(error: Exception) -> bool:
-    """Can it be that a file vanished or is damaged? Else the query itself is wrong."""
-    if isinstance(error, (duckdb.IOException, FileNotFoundError)):
-        return True
-    said = str(error).lower()
-    return (isinstance(error, duckdb.InvalidInputException) or type(error) is duckdb.Error) and any(
-        word in said for word in _OF_A_FILE
-    )
+                self._watching.broken[path] = (
+                    f"damaged; not shown ({str(error).splitlines()[0][:200]})"
+                )
+        return len(self._watching.broken) > count
 
 
 def _log_problems(log: Log) -> dict[str, str]:
@@ -458,31 +400,3 @@ def _log_problems(log: Log) -> dict[str, str]:
             f"{schema.VERSION}); what only that one knows is not shown"
         )
     return found
-
-
-def _config(
-    temporary: Path, threads: int | None
-) -> dict[str, str | bool | int | float | list[str]]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{max(1 << 30, memory * 4 // 10)}B",
-        "temp_directory": str(temporary / "spill"),
-        "autoinstall_known_extensions": False,
-        # A filter by up to so many ids skips the rows of others before their text is read:
-        # 20 instead of 970 ms for 512 rollouts out of 100,000. The engine's default is 50.
-        "dynamic_or_filter_threshold": 20_000,
-    }
-    return config | ({"threads": threads} if threads else {})
-
-
-def _confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
-    """SQL that people write reads these directories and nothing else, whatever it says."""
-    allowed = ", ".join(views.literal(str(directory)) for directory in directories)
-    database.execute(f"SET allowed_directories = [{allowed}]")
-    database.execute("SET enable_external_access = false")
-    database.execute("SET lock_configuration = true")
-
-
-def _clean_up(database: DuckDBPyConnection, temporary: Path) -> None:
-    database.close()
-    shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,53 @@
+"""The reader's engine: how it is set up, confined and taken down; what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from . import views
+
+
+def configuration(
+    temporary: Path, threads: int | None
+) -> dict[str, str | bool | int | float | list[str]]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{max(1 << 30, memory * 4 // 10)}B",
+        "temp_directory": str(temporary / "spill"),
+        "autoinstall_known_extensions": False,
+        # A filter by up to so many ids skips the rows of others before their text is read:
+        # 20 instead of 970 ms for 512 rollouts out of 100,000. The engine's default is 50.
+        "dynamic_or_filter_threshold": 20_000,
+    }
+    return config | ({"threads": threads} if threads else {})
+
+
+def confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
+    """SQL that people write reads these directories and nothing else, whatever it says."""
+    allowed = ", ".join(views.literal(str(directory)) for directory in directories)
+    database.execute(f"SET allowed_directories = [{allowed}]")
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
+
+
+def clean_up(database: DuckDBPyConnection, temporary: Path) -> None:
+    database.close()
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+_OF_A_FILE = ("parquet", "protocol", "decompress", "zstd", "corrupt", "file")
+
+
+def is_of_a_file(error: Exception) -> bool:
+    """Can it be that a file vanished or is damaged? Else the query itself is wrong."""
+    if isinstance(error, (duckdb.IOException, FileNotFoundError)):
+        return True
+    said = str(error).lower()
+    return (isinstance(error, duckdb.InvalidInputException) or type(error) is duckdb.Error) and any(
+        word in said for word in _OF_A_FILE
+    )
