@@ -99,6 +99,7 @@ def test_the_query_bar_filters_completes_and_marks_errors(
     page.keyboard.press("i")
     page.keyboard.type("fate:dr")
     expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("dropped")
+    page.wait_for_timeout(300)  # a list that has just opened takes no Enter yet
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("fate:dropped"))

@@ -1,0 +1,113 @@
+"""Speed of the viewer in the real browser, over a store that `reading.py make` made.
+
+python browser.py FOLDER        a JSON object on stdout, times in milliseconds
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+from typing import Any
+
+RARE = "quetzalcoatl"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+WATCH = """
+window.__longest = 0;
+new PerformanceObserver(list => {
+  for (const task of list.getEntries())
+    window.__longest = Math.max(window.__longest, task.duration);
+}).observe({entryTypes: ['longtask']});
+"""
+
+
+def measure(folder: str) -> dict[str, float]:
+    """One visit: open, filter, search, read on, scroll through everything."""
+    import uvicorn
+    from playwright.sync_api import sync_playwright
+
+    from rollscope import server
+    from rollscope.query import Store
+    from rollscope.server.serve import listen
+
+    socket = listen("127.0.0.1", 0)
+    runner = uvicorn.Server(
+        uvicorn.Config(server.app(Store(folder)), log_level="warning", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=runner.run, kwargs={"sockets": [socket]}, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+    with sync_playwright() as playwright:
+        chromium = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(120_000)
+        found = _visit(page, url)
+        browser.close()
+    runner.should_exit = True
+    thread.join(30)
+    return found
+
+
+def _visit(page: Any, url: str) -> dict[str, float]:
+    card, row = page.locator("article.card .content").first, page.locator("a.row").first
+    page.goto(url)
+    card.wait_for()  # the server's caches and the browser's are warm from here on
+    found = {"usable_ms": _ms(lambda: (page.goto(url), card.wait_for(), row.wait_for()))}
+    found["filter_ms"] = _ms(lambda: _select(page, "reward:>0.5 step:1..40", row))
+    found["rare_text_ms"] = _ms(lambda: _select(page, RARE, row))
+    _select(page, "", row)
+    found["transcript_ms"] = min(_ms(lambda: _next(page)) for _ in range(5))
+    page.evaluate(WATCH)
+    box = page.get_by_role("listbox", name="Rollouts")
+    for part in range(1, 21):
+        box.evaluate("(box, at) => box.scrollTo(0, box.scrollHeight * at)", part / 20)
+        page.wait_for_timeout(120)
+    row.wait_for()
+    found["longest_task_ms"] = page.evaluate("window.__longest")
+    found["memory_mb"] = page.evaluate("performance.memory.usedJSHeapSize") / 1e6
+    return {name: round(value, 1) for name, value in found.items()}
+
+
+def _select(page: Any, query: str, row: Any) -> None:
+    page.evaluate(
+        """q => {
+            history.pushState(null, '', '?' + new URLSearchParams({q}));
+            dispatchEvent(new PopStateEvent('popstate'));
+        }""",
+        query,
+    )
+    page.wait_for_timeout(20)  # the old rows go
+    row.wait_for()
+
+
+def _next(page: Any) -> None:
+    before = page.locator("article.card .content").first.inner_text()
+    page.keyboard.press("j")
+    page.wait_for_function(
+        "old => { const c = document.querySelector('article.card:last-of-type .content');"
+        " return c && !c.querySelector('.wait') && document.title !== old; }",
+        arg=before,
+    )
+
+
+def _ms(work: Any) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1000
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1])))
