@@ -9,7 +9,7 @@ from .agents import Episode
 
 WEIGHTS = {"correct": 0.7, "format": 0.1, "brief": 0.1, "calls": 0.1}
 """What each part counts. Where nothing is called, `calls` does not count."""
-ENOUGH = {"words": 52, "calculator": 34, "team": 72}
+ENOUGH = {"words": 52, "calculator": 34, "team": 90}
 """How many tokens of its own a policy needs, by kind of problem."""
 
 _ANSWER = re.compile(r"(\d+)(?: (\w+))?\.")
