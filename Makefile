@@ -29,7 +29,8 @@ lint: setup
 	$(VENV)/bin/mypy
 
 test: lint viewer viewer-tests chromium
-	$(PY) -m pytest -n 2 --dist loadfile
+	$(PY) -m pytest -n 2 --dist loadfile --ignore=tests/browser
+	$(PY) -m pytest -n 2 --dist loadfile tests/browser  # apart: the browser keeps an event loop
 
 # The store of the demo is the usual one, so that `rollscope ls` and its kind find it.
 demo: setup $(if $(filter 0,$(VIEW)),,viewer)

@@ -91,7 +91,13 @@ def sealing(kind: str) -> dict[str, float]:
         logs = sorted((directory / "live").iterdir())
         used = _children(
             [
-                [sys.executable, "-m", "rollscope.store.seal", str(directory), log.name]
+                [
+                    sys.executable,
+                    "-m",
+                    "rollscope.store.seal",
+                    str(directory),
+                    log.name.partition(".")[0],
+                ]
                 for log in logs
             ]
         )

@@ -15,6 +15,9 @@ import numpy as np
 from rollscope.model import Message, Rollout, Span, Tokens, ToolCall, normalise
 
 VOCABULARY = 20_000
+EXPONENT = 1.2
+"""With it B compresses as it did where the targets of size were found: 0.28 by zstd-1 in
+frames of 16 rollouts (0.33 with an exponent of 1.0, and English text about 0.35)."""
 STREAM = 4_000_000
 """Words of the seeded text that rollouts are cut out of: two cuts hardly ever overlap."""
 
@@ -24,11 +27,11 @@ class Texts:
 
     def __init__(self, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
-        lengths = self.random.integers(2, 8, VOCABULARY)
+        lengths = self.random.integers(2, 7, VOCABULARY)
         letters = self.random.choice(list("etaoinshrdlu"), int(lengths.sum()))
         spelled, ends = "".join(letters), np.cumsum(lengths)
         words = [spelled[e - n : e] for e, n in zip(ends, lengths, strict=True)]
-        weights = 1.0 / np.arange(1, VOCABULARY + 1)  # Zipf's law
+        weights = np.arange(1, VOCABULARY + 1) ** -EXPONENT  # Zipf's law
         ranks = self.random.choice(VOCABULARY, STREAM, p=weights / weights.sum())
         self.ids = ranks.astype(np.int32)
         self.words = [words[i] for i in ranks]
