@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..query import Store
 from .app import app
+from .keeper import Keeper
 from .security import is_loopback
 
 PORT = 7373
@@ -57,11 +58,14 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=1,
     )
+    keeper = Keeper(opened.reader)
+    keeper.start()
     try:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
+        keeper.stop()
         listening.close()
 
 

@@ -1,0 +1,57 @@
+"""Keeping the store in order while somebody looks at it.
+
+Logs of writers that died are sealed, and runs of many small segments compacted, at the lowest
+priority. Trainers do neither for others; a reader that only reads never writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from ..store.compact import compact, dead_logs, wants_compaction
+from ..store.writers import Watch
+
+EVERY = 30.0
+"""Seconds between two looks."""
+
+
+class Keeper:
+    """A thread that tends a store. A folder that cannot be written is left alone."""
+
+    def __init__(self, reader: Any, every: float = EVERY) -> None:
+        self._reader = reader
+        self._every = every
+        self._watch = Watch()  # must be the same all the time: it notices who stopped beating
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rollscope-keeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end. What it is writing is harmless wherever it stops."""
+        self._end.set()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # Linux: of this thread alone
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        while not self._end.wait(self._every):
+            for run in self._reader.runs():
+                if self._end.is_set():
+                    return
+                with contextlib.suppress(Exception):  # a store that is only read, or vanished
+                    tend(run.directory, self._watch)
+
+
+def tend(directory: Path, watch: Watch) -> bool:
+    """Seal and compact one run if it needs that. Did it?"""
+    if not os.access(directory, os.W_OK):
+        return False
+    if not (wants_compaction(directory) or dead_logs(directory, watch)):
+        return False
+    compact(directory, watch=watch)
+    return True
