@@ -432,4 +432,4 @@ def test_sinks_that_cannot_start_are_told_and_recording_goes_on(
     with rollscope.init(project="p", run="r", sinks=["trackio"]) as run:
         run.log(Rollout(task="t"))
     assert tasks(own_store) == ["t"]
-    assert any("sinks trackio" in p.text for p in reading.infos(own_store)[0].problems)
+    assert any("nothing goes to trackio" in p.text for p in reading.infos(own_store)[0].problems)
