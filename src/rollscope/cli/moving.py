@@ -93,7 +93,10 @@ def export(args: argparse.Namespace) -> int:
 
             with _output(args.out) as file:
                 count = jsonl.write(_rollouts(store, args), file)
-    say(f"exported {count:,} rollouts" + (f" to {args.out}" if args.out else ""))
+    if args.json and args.out:
+        json_line({"exported": count, "out": args.out})
+    else:
+        say(f"exported {count:,} rollouts" + (f" to {args.out}" if args.out else ""))
     return 0 if count else 1
 
 
