@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +24,20 @@ def ready(page: Any) -> Any:
     return page
 
 
+def eventually(holds: Callable[[], Any], seconds: float = 30) -> None:
+    """Waits until it holds: a page is never done at once."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.05)
+
+
 def test_it_opens_on_a_mixed_group_with_a_transcript_in_sight(
     site: Served, look: Look, shoot: Shoot
 ) -> None:
     page = ready(look(site.url))
-    rewards = page.get_by_role("tablist", name="Siblings").locator("b").all_inner_texts()
-    assert len(set(rewards)) == 2
+    rewards = page.get_by_role("tablist", name="Siblings").locator("b")
+    eventually(lambda: len(set(rewards.all_inner_texts())) == 2)
     expect(page.get_by_role("complementary", name="Facts")).to_contain_text("reference")
     expect(page.get_by_text(f"step {STEPS - 1} · train")).to_be_visible()
     shoot(page, "rollouts")
@@ -164,7 +173,8 @@ def test_the_token_lens_colours_jumps_and_tells_exact_values(
     page.keyboard.press("t")
     page.get_by_role("combobox", name="Stream").select_option("logprob")
     expect(page.locator(".tok.none").first).to_be_visible()
-    page.get_by_role("button", name=re.compile("lowest")).click()
+    expect(page.locator(".strip .head b")).to_have_text("logprob")
+    page.get_by_role("button", name=re.compile(r"lowest −")).click()
     at = page.locator(".tok.at")
     expect(at).to_be_in_viewport()
     at.hover()
@@ -178,14 +188,18 @@ def test_the_token_lens_colours_jumps_and_tells_exact_values(
 def test_tokens_fit_texts_of_wide_characters(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=task:unicode&view=tokens&stream=logprob"))
     expect(page.locator(".tok").first).to_be_visible()
-    joined = "".join(page.locator(".tok:not(.bare)").all_inner_texts())
-    assert joined.replace("⟦U+200D⟧", "\u200d") == "👩‍🚀 naïve 漢字 𝔘𝔫𝔦𝔠𝔬𝔡𝔢"
+    tokens = page.locator(".tok:not(.bare)")
+
+    def joined() -> str:
+        return "".join(tokens.all_inner_texts()).replace("⟦U+200D⟧", "\u200d")
+
+    eventually(lambda: joined() == "👩‍🚀 naïve 漢字 𝔘𝔫𝔦𝔠𝔬𝔡𝔢")
 
 
 def test_find_walks_hits(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=baskets"))
     expect(page.get_by_text("1 hit")).to_be_visible()
-    assert page.evaluate("CSS.highlights.get('hits')?.size") >= 1
+    eventually(lambda: (page.evaluate("CSS.highlights.get('hits')?.size") or 0) >= 1)
     before = _id(page)
     page.keyboard.press("n")
     page.keyboard.press("n")
@@ -199,12 +213,13 @@ def test_a_sibling_keeps_turn_and_folds(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=task:q-1"))
     page.keyboard.press("z")
     page.keyboard.press("J")
+    page.wait_for_function("new URL(location).searchParams.get('m') !== null")
     turn = _param(page, "m")
     page.keyboard.press(
         "]" if page.get_by_role("tab").last.get_attribute("aria-selected") != "true" else "["
     )
     ready(page)
-    assert _param(page, "m") == turn
+    eventually(lambda: _param(page, "m") == turn)
     thinking = page.get_by_role("button", name=re.compile("Thinking"))
     expect(thinking).to_have_attribute("aria-expanded", "true")
 
@@ -212,7 +227,7 @@ def test_a_sibling_keeps_turn_and_folds(site: Served, look: Look) -> None:
 def test_branches_and_sub_agents_can_be_read(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=task:tree"))
     branches = page.get_by_role("combobox", name="Branch")
-    assert branches.locator("option").count() == 3
+    expect(branches.locator("option")).to_have_count(3)
     page.get_by_role("button", name="#2").or_(page.get_by_role("button", name="#1")).first.click()
     expect(page).to_have_url(re.compile("leaf="))
     branches.select_option("4")
@@ -222,8 +237,8 @@ def test_branches_and_sub_agents_can_be_read(site: Served, look: Look) -> None:
 def test_pictures_are_shown_and_remote_ones_only_named(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=task:parts"))
     picture = page.locator("img")
-    assert picture.count() == 1
-    assert picture.evaluate("img => img.complete && img.naturalWidth === 1")
+    expect(picture).to_have_count(1)
+    eventually(lambda: picture.evaluate("img => img.complete && img.naturalWidth === 1"))
     expect(page.get_by_text("image, not loaded: https://example.com")).to_be_visible()
     assert page.wrong == []
 

@@ -147,7 +147,12 @@ def check_validation(manager: Any, store: Path) -> None:
     columns = dataset_rows(3, 1)
     padded = {name: [*values, values[0]] for name, values in columns.items()}
     manager.generate_sequences(legacy_batch(padded, validate=True))
-    found = wait_for(store, lambda r: len([x for x in r if x.split == "eval" and x.fate]) == 4)
+
+    def is_told(found: list[Rollout]) -> bool:
+        fates = [r.fate for r in found if r.split == "eval" and r.fate]
+        return len(fates) == 4 and "dropped" in fates
+
+    found = wait_for(store, is_told)
     dropped = [r for r in found if r.fate == "dropped"]
     assert [(r.group, r.split) for r in dropped] == [("uid-0", "eval")]
 
