@@ -153,7 +153,7 @@ def turns(count: int) -> dict[str, float]:
     import rollscope
 
     texts = workloads.Texts(1)
-    words = [texts.cut(200)[0] for _ in range(2 * count)]
+    words = [[texts.cut(200)[0] for _ in range(2 * count)] for _ in range(10)]
     with tempfile.TemporaryDirectory() as folder:
         run = rollscope.init(project="bench", run="turns", dir=folder)
         run.flush()
@@ -161,8 +161,8 @@ def turns(count: int) -> dict[str, float]:
         for repeat in range(10):
             with run.rollout(step=0, task=f"t{repeat}", index=0) as live:
                 for turn in range(count):
-                    live.message("user", words[2 * turn])
-                    live.message("assistant", words[2 * turn + 1], sampled=True)
+                    live.message("user", words[repeat][2 * turn])
+                    live.message("assistant", words[repeat][2 * turn + 1], sampled=True)
         run.flush()
         used = time.process_time() - start
         size = _bytes(Path(folder)) - before
@@ -203,6 +203,7 @@ def memory(limit_mb: int = 64) -> dict[str, float]:
     os.environ["ROLLSCOPE_QUEUE"] = str(limit_mb << 20)
     import rollscope
 
+    os.environ["ROLLSCOPE_SEAL"] = "off"
     text = "x" * 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         run = rollscope.init(project="bench", run="memory", dir=folder)

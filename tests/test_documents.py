@@ -16,7 +16,6 @@ DOCUMENTS = sorted(
     for pattern in ("*.md", "docs/**/*.md", "src/**/*.md", "viewer/*.md", "bench/*.md")
     for path in ROOT.glob(pattern)
 )
-LATER = {"docs/benchmarks.md"}  # made by `make bench`
 
 
 def test_the_readme_examples_run_and_do_what_they_say(own_store: Path) -> None:
@@ -34,7 +33,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         if "://" in target:
             continue
         there = (path.parent / target).resolve()
-        assert there.exists() or str(there.relative_to(ROOT)) in LATER, f"{path}: {target}"
+        assert there.exists(), f"{path}: {target}"
 
 
 def test_the_command_line_document_names_every_command() -> None:
