@@ -1,0 +1,6 @@
+"""Forwarding rollouts to other systems: Trackio, MLflow, Weave, OpenTelemetry. See docs/sinks.md."""
+
+from .base import Sink, Target
+from .spec import KNOWN, Spec, load, parse
+
+__all__ = ["KNOWN", "Sink", "Spec", "Target", "load", "parse"]

@@ -1,0 +1,66 @@
+"""What a sink is: one other system that rollouts are forwarded to.
+
+A sink is one module with one class. It runs in the forwarding process, never in training, and
+knows nothing of cursors, retries or counters: `forward` has those. Another package adds one by
+the entry point `rollscope.sinks` (`name = "module:Class"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+from ..model import Rollout
+
+
+class Target(NamedTuple):
+    """The run that is forwarded, and what the trainer itself opened there."""
+
+    project: str
+    run: str
+    hints: Mapping[str, str] = {}
+    """What `Sink.hints` found in the training processes (an open MLflow run, ...)."""
+
+
+class Sink:
+    """Sends rollouts of one run to one other system."""
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {}
+    """The options that this sink takes beside the caps, each with a line that explains it."""
+
+    def __init__(self, target: Target, options: Mapping[str, str]) -> None:
+        self.target = target
+        self.options = options
+
+    @classmethod
+    def hints(cls) -> Mapping[str, str]:
+        """What the trainer opened there itself, asked now and then in each training process.
+
+        Must be cheap and must not import the other system: if it is not loaded, the trainer
+        cannot have opened anything.
+        """
+        return {}
+
+    def open(self) -> str:
+        """Connect. The answer says for people where the rollouts go: an address or a file."""
+        raise NotImplementedError
+
+    def send(self, rollouts: Sequence[Rollout]) -> None:
+        """Send whole rollouts and return when the other system has them.
+
+        If it raises, none of them counts as sent and all are sent again later: sending one
+        twice should be harmless (ids made from the rollout's id), or `holds` must tell.
+        """
+        raise NotImplementedError
+
+    def update(self, rollout: Rollout) -> bool:
+        """Later facts of a rollout that was sent. False: this system cannot take them."""
+        return False
+
+    def holds(self, ids: Collection[str]) -> set[str]:
+        """Which of these rollouts the other system already has. Asked for those that were on
+        their way when a forwarding process died."""
+        return set()
+
+    def close(self) -> None:
+        """Flush and let go."""

@@ -1,0 +1,95 @@
+"""Which sinks, with which options: one text for `init` and for `ROLLSCOPE_SINKS`.
+
+    trackio:space_id=u/s,key=rollouts,groups_per_step=8;mlflow
+
+`;` stands between sinks, `:` before the options, `,` between them. Nothing here loads a sink's
+own library, so that `init` can check what was typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import NamedTuple
+
+from ..capture.sample import Sample
+from .base import Sink
+
+KNOWN = ("trackio", "mlflow", "weave", "otlp")
+CAPS = ("groups_per_step", "rollouts_per_step", "fraction", "seed")
+"""Options of every sink, with the meaning that `Sample` gives them."""
+
+_CLASSES = {"trackio": "Trackio", "mlflow": "MLflow", "weave": "Weave", "otlp": "Otlp"}
+
+
+class Spec(NamedTuple):
+    """One sink that was asked for."""
+
+    name: str
+    options: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        options = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}:{options}" if options else self.name
+
+    @property
+    def sample(self) -> Sample | None:
+        """The cap, if one was given."""
+        caps = [f"{name}={self.options[name]}" for name in CAPS if name in self.options]
+        return Sample.parse(",".join(caps)) if caps else None
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The options that are the sink's own."""
+        return {name: value for name, value in self.options.items() if name not in CAPS}
+
+
+def parse(sinks: str | Iterable[str]) -> tuple[Spec, ...]:
+    """The sinks that a text (or one text for each) asks for; ValueError says what is wrong."""
+    texts = sinks.split(";") if isinstance(sinks, str) else [t for s in sinks for t in s.split(";")]
+    specs = tuple(_one(text.strip()) for text in texts if text.strip())
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the sink {name!r} is asked for twice")
+    return specs
+
+
+def load(name: str) -> type[Sink]:
+    """The class of a sink; ValueError lists the known ones."""
+    if name in KNOWN:
+        found = getattr(import_module(f"rollscope.sinks.{name}"), _CLASSES[name])
+    else:
+        points = {point.name: point for point in entry_points(group="rollscope.sinks")}
+        if name not in points:
+            known = ", ".join((*KNOWN, *sorted(points)))
+            raise ValueError(
+                f"there is no sink {name!r}. Known sinks: {known}. "
+                'Type for example: rollscope.init(sinks=["trackio"])'
+            )
+        found = points[name].load()
+    if not (isinstance(found, type) and issubclass(found, Sink)):
+        raise ValueError(f"the sink {name!r} is no class of rollscope.sinks.Sink: {found!r}")
+    return found
+
+
+def _one(text: str) -> Spec:
+    name, colon, rest = text.partition(":")
+    options: dict[str, str] = {}
+    for item in rest.split(",") if colon else ():
+        option, equals, value = item.partition("=")
+        if not equals or not option.strip():
+            raise ValueError(f"sink {text!r}: {item!r} is no option; expected name=value")
+        options[option.strip()] = value.strip()
+    spec = Spec(name.strip(), options)
+    known = load(spec.name).OPTIONS
+    for option in spec.own:
+        if option not in known:
+            names = ", ".join((*known, *CAPS))
+            raise ValueError(f"sink {spec.name!r} has no option {option!r}. It has: {names}")
+    try:
+        _ = spec.sample
+    except ValueError as error:
+        raise ValueError(f"sink {text!r}: {error}") from error
+    return spec
