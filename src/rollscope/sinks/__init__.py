@@ -1,4 +1,4 @@
-"""Forwarding rollouts to other systems: Trackio, MLflow, Weave, OpenTelemetry. See docs/sinks.md."""
+"""Forwarding to other systems: Trackio, MLflow, Weave, OpenTelemetry. See docs/sinks.md."""
 
 from .base import Sink, Target
 from .spec import KNOWN, Spec, load, parse
