@@ -1,0 +1,192 @@
+"""A rollout as a tree of timed calls, which is how tracing systems see the world.
+
+The agent is at the root; below it lie the spans that were recorded, a `chat` call for each
+message that the policy wrote, and a `tool` call for each tool that it called. Nothing is
+guessed: a call whose times are not known has none, and an answer belongs to a call only if it
+carries the call's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from ..model import Error, Message, Rollout, Span, ToolCall
+
+Kind = Literal["agent", "chat", "tool", "step"]
+"""`agent`: the rollout. `chat`: the policy writes a message. `tool`: a tool is called.
+`step`: any other span."""
+
+ROOT = "rollout"
+
+
+class Call(NamedTuple):
+    """One call. Its inputs and outputs are the rollout's messages, or those of its span."""
+
+    kind: Kind
+    id: str
+    """Unique in its rollout, and the same each time."""
+    parent: str | None
+    name: str
+    start: float | None = None
+    end: float | None = None
+    message: int | None = None
+    """`chat`: the message that was written. `tool`: the message with the answer, if any."""
+    tool: ToolCall | None = None
+    span: Span | None = None
+    error: Error | None = None
+
+
+def calls(rollout: Rollout) -> list[Call]:
+    """Every call of a rollout, each after its parent, else in the order they were recorded."""
+    root = Call(
+        "agent",
+        ROOT,
+        None,
+        rollout.environment or "rollout",
+        rollout.start,
+        rollout.end,
+        error=rollout.error,
+    )
+    return [root, *_below(ROOT, _children(_spans(rollout) + _of_messages(rollout)))]
+
+
+def context(rollout: Rollout, number: int) -> list[int]:
+    """The numbers of the messages that message `number` follows: what the model saw."""
+    chain: list[int] = []
+    while True:
+        parent = rollout.messages[number].parent
+        number = number - 1 if parent is None else parent
+        if number < 0:
+            return chain[::-1]
+        chain.append(number)
+
+
+def _spans(rollout: Rollout) -> list[Call]:
+    """The recorded spans. Of nested spans that made one message, the innermost is the call."""
+    ids = {span.id for span in rollout.spans if span.id is not None}
+    callers = {
+        (span.parent, span.message)
+        for span in rollout.spans
+        if span.parent is not None and span.message is not None
+    }
+    found = []
+    for number, span in enumerate(rollout.spans):
+        is_made_below = (span.id, span.message) in callers
+        message = None if is_made_below else span.message
+        kind, tool = _kind(rollout, span, message)
+        parent = span.parent if span.parent in ids and span.parent != span.id else ROOT
+        found.append(
+            Call(
+                kind,
+                span.id or f"span-{number}",
+                parent,
+                tool.name if tool is not None and tool.name else span.name,
+                span.start,
+                span.end,
+                message if kind in ("chat", "tool") else None,
+                tool,
+                span,
+                span.error,
+            )
+        )
+    return found
+
+
+def _kind(rollout: Rollout, span: Span, number: int | None) -> tuple[Kind, ToolCall | None]:
+    if number is None or not 0 <= number < len(rollout.messages):
+        return "step", None
+    message = rollout.messages[number]
+    if _is_answer(message):
+        return "tool", _asked(rollout, message) or ToolCall(name=message.name or span.name)
+    return ("chat", None) if _is_written(message) else ("step", None)
+
+
+def _of_messages(rollout: Rollout) -> list[Call]:
+    """What the messages tell beyond the spans."""
+    taken = {span.message for span in rollout.spans if span.message is not None}
+    answers = {
+        message.tool_call_id: number
+        for number, message in enumerate(rollout.messages)
+        if _is_answer(message) and message.tool_call_id is not None
+    }
+    found = []
+    for number, message in enumerate(rollout.messages):
+        if not _is_written(message):
+            continue
+        name = message.name or "assistant"
+        if number not in taken:
+            found.append(
+                Call("chat", f"message-{number}", ROOT, name, message.start, message.end, number)
+            )
+        for place, tool in enumerate(message.tool_calls):
+            answer = answers.get(tool.id) if tool.id is not None else None
+            if answer is not None and answer in taken:
+                continue
+            said = rollout.messages[answer] if answer is not None else None
+            found.append(
+                Call(
+                    "tool",
+                    f"message-{number}-tool-{place}",
+                    ROOT,
+                    tool.name or "tool",
+                    said.start if said is not None else None,
+                    said.end if said is not None else None,
+                    answer,
+                    tool,
+                )
+            )
+    return found
+
+
+def _is_written(message: Message) -> bool:
+    """Did the policy write it? Where nobody said, the assistant's messages count."""
+    if message.sampled is None:
+        return message.role == "assistant"
+    return message.sampled
+
+
+def _is_answer(message: Message) -> bool:
+    return message.role == "tool" and not message.sampled
+
+
+def _asked(rollout: Rollout, answer: Message) -> ToolCall | None:
+    """The call that an answer names."""
+    if answer.tool_call_id is None:
+        return None
+    return next(
+        (
+            call
+            for message in rollout.messages
+            for call in message.tool_calls
+            if call.id == answer.tool_call_id
+        ),
+        None,
+    )
+
+
+def _children(found: list[Call]) -> dict[str | None, list[Call]]:
+    children: dict[str | None, list[Call]] = {}
+    for call in found:
+        children.setdefault(call.parent, []).append(call)
+    return children
+
+
+def _below(parent: str, children: dict[str | None, list[Call]]) -> Iterator[Call]:
+    """Depth first, without recursion: spans may nest deeply. A circle of parents, which no
+    tree can hold, hangs below the root."""
+    seen: set[str] = set()
+    waiting = list(reversed(children.get(parent, [])))
+    everything = [call for below in children.values() for call in below]
+    while True:
+        while waiting:
+            call = waiting.pop()
+            if call.id in seen:
+                continue
+            seen.add(call.id)
+            yield call
+            waiting.extend(reversed(children.get(call.id, [])))
+        lost = next((call for call in everything if call.id not in seen), None)
+        if lost is None:
+            return
+        waiting = [lost._replace(parent=parent)]
