@@ -3,6 +3,10 @@
 A: one turn, about 300 + 800 tokens of Zipf text, 64 tasks × 8 rollouts a step.
 B: 12 turns with tool calls and nested spans, about 6,000 tokens, 16 tasks × 8 a step.
 T: A with token ids, logprobs, mask and advantages as NumPy arrays.
+
+Lengths are set so that a rollout has the size it had where the targets come from
+(`research/storage.md`): as raw JSON 5.7 kB (A), 31.2 kB (B) and 31 kB (T). A word counts as one
+token; the rest of B's 6,000 are what a chat template writes around 25 messages and 12 calls.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from rollscope.model import Message, Rollout, Span, Tokens, ToolCall, normalise
 
 VOCABULARY = 20_000
 EXPONENT = 1.2
-"""With it B compresses as it did where the targets of size were found: 0.28 by zstd-1 in
-frames of 16 rollouts (0.33 with an exponent of 1.0, and English text about 0.35)."""
+"""With it texts compress as they did where the targets of size were found, by zstd-1 in frames
+of 16 rollouts: A to 0.26 of raw JSON (there 0.27), B to 0.285 (0.28). English has about 0.35."""
 STREAM = 4_000_000
 """Words of the seeded text that rollouts are cut out of: two cuts hardly ever overlap."""
 
@@ -27,7 +31,7 @@ class Texts:
 
     def __init__(self, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
-        lengths = self.random.integers(2, 7, VOCABULARY)
+        lengths = 2 + self.random.binomial(4, 0.5, VOCABULARY)
         letters = self.random.choice(list("etaoinshrdlu"), int(lengths.sum()))
         spelled, ends = "".join(letters), np.cumsum(lengths)
         words = [spelled[e - n : e] for e, n in zip(ends, lengths, strict=True)]
@@ -67,7 +71,7 @@ def raw_bytes(rollout: Rollout) -> int:
 
 
 def _single(texts: Texts, prompt: tuple[str, np.ndarray], *, tokens: bool) -> Rollout:
-    answer, ids = texts.cut(int(texts.random.integers(700, 900)))
+    answer, ids = texts.cut(int(texts.random.integers(725, 925)))
     good = bool(texts.random.random() < 0.5)
     user = Message(role="user", content=prompt[0])
     reply = Message(role="assistant", content=answer, sampled=True, stop_reason="stop")
@@ -94,9 +98,9 @@ def _agent(texts: Texts, prompt: tuple[str, np.ndarray], *, tokens: bool) -> Rol
     messages = [Message(role="user", content=prompt[0])]
     spans = [Span(name="run", id="0", start=0.0, end=12.0)]
     for turn in range(12):
-        thought, _ = texts.cut(180)
+        thought, _ = texts.cut(168)
         query, _ = texts.cut(12)
-        result, _ = texts.cut(270)
+        result, _ = texts.cut(250)
         call = ToolCall(id=f"c{turn}", name="search", arguments={"query": query, "k": 5})
         messages.append(Message(role="assistant", content=thought, tool_calls=[call], sampled=True))
         messages.append(
