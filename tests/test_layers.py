@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import rollscope
+from rollscope.sinks import KNOWN
 
 SOURCE = Path(rollscope.__file__).parent
 
@@ -29,7 +30,7 @@ LAYERS = (
 
 APART = ("adapters", "sinks", "formats")
 """Packages whose modules (one per trainer, sink, format) do not know each other. Modules
-that begin with an underscore are what they share."""
+that begin with an underscore are what they share; in `sinks`, all but the sinks are."""
 
 HEAVY = (
     "duckdb",
@@ -96,8 +97,10 @@ def test_one_trainer_sink_or_format_does_not_know_another() -> None:
         if package not in APART or not rest or rest[0].startswith("_"):
             continue
         for name in imports(path):
-            is_module = name[0] == package and any((SOURCE / package).glob(f"{name[1]}.py"))
-            if is_module and not name[1].startswith(("_", _stem(rest[0]))):
+            if name[0] != package or not (SOURCE / package / f"{name[1]}.py").exists():
+                continue
+            is_shared = name[1].startswith("_") or (package == "sinks" and name[1] not in KNOWN)
+            if not is_shared and not name[1].startswith(_stem(rest[0])):
                 wrong.append(f"{path.relative_to(SOURCE)} imports {'.'.join(name)}")
     assert wrong == []
 
