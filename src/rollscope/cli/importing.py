@@ -1,40 +1,28 @@
-"""`import` and `export`: rollouts from and for others."""
+"""`import`: rollouts that others wrote."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from .opening import add_query, opened, root, text
+from .opening import root
 from .output import Failed, json_line, progress, say
 
 if TYPE_CHECKING:
     from ..capture import Run
-    from ..model import Rollout
-    from ..query import Store
 
 SHOWN_PROBLEMS = 20
-EXPORTS = ("jsonl", "parquet")
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
-    if name == "import":
-        command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="file or folder")
-        command.add_argument("--project", default="imported", help="project (default: imported)")
-        command.add_argument("--run", help="run (default: name of the file or folder)")
-        command.add_argument("--map", default="", help="field=path terms (docs/formats.md)")
-        command.add_argument("--strict", action="store_true", help="stop at the first bad line")
-    else:
-        command.add_argument("format", choices=EXPORTS)
-        add_query(command)
-        command.add_argument("--out", help="file, or folder for parquet (default: standard output)")
-        command.add_argument("--order", default="step,group,index")
+    command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="file or folder")
+    command.add_argument("--project", default="imported", help="project (default: imported)")
+    command.add_argument("--run", help="run (default: name of the file or folder)")
+    command.add_argument("--map", default="", help="field=path terms (docs/formats.md)")
+    command.add_argument("--strict", action="store_true", help="stop at the first bad line")
 
 
 def import_(args: argparse.Namespace) -> int:
@@ -82,32 +70,6 @@ def import_(args: argparse.Namespace) -> int:
     return 1 if bad and not done else 0
 
 
-def export(args: argparse.Namespace) -> int:
-    with opened(args) as store:
-        if args.format == "parquet":
-            if not args.out:
-                raise Failed("parquet needs --out FOLDER", 2)
-            count = store.rollouts(text(args), order=args.order).write_parquet(Path(args.out))
-        else:
-            from ..formats import jsonl
-
-            with _output(args.out) as file:
-                count = jsonl.write(_rollouts(store, args), file)
-    if args.json and args.out:
-        json_line({"exported": count, "out": args.out})
-    else:
-        say(f"exported {count:,} rollouts" + (f" to {args.out}" if args.out else ""))
-    return 0 if count else 1
-
-
-def _rollouts(store: Store, args: argparse.Namespace) -> Iterator[Rollout]:
-    ids = store.rollouts(text(args), order=args.order).ids()
-    with progress("exporting", len(ids)) as update:
-        for number, id in enumerate(ids, 1):
-            yield store.get(id)
-            update(number)
-
-
 def _known(run: Run) -> set[str]:
     """Ids that the run has already."""
     from ..query import Store
@@ -133,15 +95,3 @@ def _named(what: list[str]) -> tuple[str | None, Path]:
     if len(what) == 2:
         return what[0], Path(what[1])
     raise Failed("expected: rollscope import [FORMAT] PATH", 2)
-
-
-@contextmanager
-def _output(name: str | None) -> Iterator[IO[bytes]]:
-    if name is None or name == "-":
-        yield sys.stdout.buffer
-        return
-    path = Path(name)
-    if not path.parent.is_dir():
-        raise Failed(f"no such folder: {path.parent}", 2)
-    with path.open("wb") as file:
-        yield file
