@@ -23,14 +23,25 @@ $(READY): requirements/base.txt requirements/dev.txt pyproject.toml
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The peers live in an environment of their own: nothing of theirs is needed otherwise.
+PEERS := .venv-peers/.ready
+PEERS_PY := .venv-peers/bin/python
+
+$(PEERS): requirements/base.txt requirements/peers.txt pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	$(PEERS_PY) -m pip install -q --disable-pip-version-check -r requirements/peers.txt
+	$(PEERS_PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
 lint: setup
 	$(VENV)/bin/ruff format --check -q src tests bench
 	$(VENV)/bin/ruff check -q src tests bench
 	$(VENV)/bin/mypy
 
-test: lint viewer viewer-tests chromium
+test: lint viewer viewer-tests chromium $(PEERS)
 	$(PY) -m pytest -n 2 --dist loadfile --ignore=tests/browser
 	$(PY) -m pytest -n 2 --dist loadfile tests/browser  # apart: the browser keeps an event loop
+	$(PEERS_PY) -m pytest -n 2 --dist loadfile tests/peers  # the sinks, against the real systems
 
 # The store of the demo is the usual one, so that `rollscope ls` and its kind find it.
 demo: setup $(if $(filter 0,$(VIEW)),,viewer)
@@ -73,18 +84,8 @@ wheel: setup viewer
 trainers: setup
 	$(PY) tests/trainers/run.py $(T)
 
-# The peers live in an environment of their own: nothing of theirs is needed otherwise.
-BENCH := .venv-bench/.ready
-
-$(BENCH): requirements/base.txt requirements/bench.txt
-	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -r requirements/bench.txt
-	.venv-bench/bin/python -m pip install -q --disable-pip-version-check hatchling editables
-	.venv-bench/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
-
-bench: $(BENCH) wheel
-	.venv-bench/bin/python bench
+bench: $(PEERS) wheel
+	$(PEERS_PY) bench
 
 clean:
 	rm -rf $(VENV) .venv-* out dist build

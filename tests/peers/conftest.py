@@ -1,0 +1,38 @@
+"""The sinks against the real systems. Runs in `.venv-peers` (requirements/peers.txt)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHOTS = Path(__file__).parents[2] / "out" / "screenshots"
+"""Build output: the other systems' own pages, showing rollouts that a test forwarded."""
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    """A page of a real browser, for looking at what the other system shows."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: make chromium")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=60_000)  # a busy machine must not fail a test
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def shots() -> Path:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    return SHOTS
