@@ -1,6 +1,6 @@
 """Forwarding to other systems: Trackio, MLflow, Weave, OpenTelemetry. See docs/sinks.md."""
 
-from .base import Sink, Target
+from .base import Refused, Sink, Target
 from .spec import KNOWN, Spec, load, parse
 
-__all__ = ["KNOWN", "Sink", "Spec", "Target", "load", "parse"]
+__all__ = ["KNOWN", "Refused", "Sink", "Spec", "Target", "load", "parse"]

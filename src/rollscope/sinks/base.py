@@ -22,6 +22,15 @@ class Target(NamedTuple):
     """What `Sink.hints` found in the training processes (an open MLflow run, ...)."""
 
 
+class Refused(Exception):
+    """The other system took the rest of a batch but will never take these rollouts (too large,
+    not valid there): they are counted with the reason and not sent again."""
+
+    def __init__(self, ids: Collection[str], why: str) -> None:
+        super().__init__(why)
+        self.ids = frozenset(ids)
+
+
 class Sink:
     """Sends rollouts of one run to one other system."""
 
@@ -49,7 +58,8 @@ class Sink:
         """Send whole rollouts and return when the other system has them.
 
         If it raises, none of them counts as sent and all are sent again later: sending one
-        twice should be harmless (ids made from the rollout's id), or `holds` must tell.
+        twice should be harmless (ids made from the rollout's id), or `holds` must tell. Only
+        with `Refused` the others of the batch count as sent.
         """
         raise NotImplementedError
 

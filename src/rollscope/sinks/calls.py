@@ -62,6 +62,12 @@ def context(rollout: Rollout, number: int) -> list[int]:
         chain.append(number)
 
 
+def asked(message: Message) -> list[ToolCall]:
+    """The tools that a message calls, wherever in it they stand."""
+    parts = message.content if isinstance(message.content, list) else ()
+    return [*message.tool_calls, *(part.call for part in parts if part.call is not None)]
+
+
 def _spans(rollout: Rollout) -> list[Call]:
     """The recorded spans. Of nested spans that made one message, the innermost is the call."""
     ids = {span.id for span in rollout.spans if span.id is not None}
@@ -98,8 +104,8 @@ def _kind(rollout: Rollout, span: Span, number: int | None) -> tuple[Kind, ToolC
         return "step", None
     message = rollout.messages[number]
     if _is_answer(message):
-        return "tool", _asked(rollout, message) or ToolCall(name=message.name or span.name)
-    return ("chat", None) if _is_written(message) else ("step", None)
+        return "tool", _call_of(rollout, message) or ToolCall(name=message.name or span.name)
+    return ("chat", None) if is_written(message) else ("step", None)
 
 
 def _of_messages(rollout: Rollout) -> list[Call]:
@@ -112,14 +118,14 @@ def _of_messages(rollout: Rollout) -> list[Call]:
     }
     found = []
     for number, message in enumerate(rollout.messages):
-        if not _is_written(message):
+        if not is_written(message):
             continue
         name = message.name or "assistant"
         if number not in taken:
             found.append(
                 Call("chat", f"message-{number}", ROOT, name, message.start, message.end, number)
             )
-        for place, tool in enumerate(message.tool_calls):
+        for place, tool in enumerate(asked(message)):
             answer = answers.get(tool.id) if tool.id is not None else None
             if answer is not None and answer in taken:
                 continue
@@ -139,7 +145,7 @@ def _of_messages(rollout: Rollout) -> list[Call]:
     return found
 
 
-def _is_written(message: Message) -> bool:
+def is_written(message: Message) -> bool:
     """Did the policy write it? Where nobody said, the assistant's messages count."""
     if message.sampled is None:
         return message.role == "assistant"
@@ -150,7 +156,7 @@ def _is_answer(message: Message) -> bool:
     return message.role == "tool" and not message.sampled
 
 
-def _asked(rollout: Rollout, answer: Message) -> ToolCall | None:
+def _call_of(rollout: Rollout, answer: Message) -> ToolCall | None:
     """The call that an answer names."""
     if answer.tool_call_id is None:
         return None
@@ -158,7 +164,7 @@ def _asked(rollout: Rollout, answer: Message) -> ToolCall | None:
         (
             call
             for message in rollout.messages
-            for call in message.tool_calls
+            for call in asked(message)
             if call.id == answer.tool_call_id
         ),
         None,

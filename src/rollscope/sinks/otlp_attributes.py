@@ -1,0 +1,304 @@
+"""What is told of a call: OpenTelemetry's GenAI conventions, OpenInference's beside them, and
+the scalars of the rollout as `rollscope.*`.
+
+Pure: no OpenTelemetry library is needed here. Token ids and streams are never sent, and of
+texts at most `MOST` characters each: the link leads to the whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..model import Message, Part, Rollout
+from ..model.chat import to_chat
+from .calls import Call, asked, context, is_written
+
+Value = str | bool | int | float | Sequence[str]
+Attributes = dict[str, Value]
+
+MOST = 100_000
+"""Characters of one text that are sent."""
+MOST_CONTEXT = 1_000_000
+"""Characters of a rollout's prompts. Each call repeats its conversation, so that long
+rollouts grow with the square of their turns; above this the calls hold only their answers."""
+
+_OPERATIONS = {"agent": "invoke_agent", "chat": "chat", "tool": "execute_tool"}
+_KINDS = {"agent": "AGENT", "chat": "LLM", "tool": "TOOL", "step": "CHAIN"}
+_SAMPLING = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "seed": "gen_ai.request.seed",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+}
+_SCALARS = (
+    "project", "run", "launch", "step", "trained_step", "split", "dataset", "task", "group",
+    "index", "attempt", "worker", "reward", "advantage", "stop_reason", "truncated", "fate",
+    "fate_reason", "policy_version", "environment",
+)  # fmt: skip
+
+
+class Told:
+    """Writes the attributes of one rollout's calls."""
+
+    def __init__(self, rollout: Rollout, *, link: str, provider: str, has_content: bool) -> None:
+        self.rollout = rollout
+        self.link = link
+        self.provider = provider
+        self.has_content = has_content
+        self.has_contexts = has_content and _context_size(rollout) <= MOST_CONTEXT
+
+    def call(self, call: Call) -> tuple[str, Attributes]:
+        """Name and attributes of a call's span."""
+        told: Attributes = {"openinference.span.kind": _KINDS[call.kind]}
+        if operation := _OPERATIONS.get(call.kind):
+            told["gen_ai.operation.name"] = operation
+            told["gen_ai.conversation.id"] = str(self.rollout.id)
+        {"agent": self._agent, "chat": self._chat, "tool": self._tool, "step": self._step}[
+            call.kind
+        ](call, told)
+        if call.error is not None:
+            told["error.type"] = call.error.type or call.error.kind or "_OTHER"
+        return (f"{operation} {call.name}" if operation else call.name), told
+
+    def _agent(self, call: Call, told: Attributes) -> None:
+        rollout = self.rollout
+        told["gen_ai.agent.name"] = call.name
+        told["gen_ai.provider.name"] = self.provider
+        told |= sampling(rollout.sampling)
+        if rollout.stop_reason is not None:
+            told["gen_ai.response.finish_reasons"] = [rollout.stop_reason]
+        written = [m for m in rollout.messages if is_written(m)]
+        given = [m for m in rollout.messages if not is_written(m)]
+        _usage(told, _count(given), _count(written))
+        if rollout.group is not None:
+            told["session.id"] = rollout.group  # siblings beside each other
+        told |= scalars(rollout)
+        told["rollscope.link"] = self.link
+        told["metadata"] = _json({k.removeprefix("rollscope."): v for k, v in told.items()
+                                  if k.startswith("rollscope.")})  # fmt: skip
+        first = next(
+            (n for n, m in enumerate(rollout.messages) if is_written(m)),
+            len(rollout.messages),
+        )
+        self._messages(told, range(first), range(first, len(rollout.messages)))
+
+    def _chat(self, call: Call, told: Attributes) -> None:
+        told["gen_ai.provider.name"] = self.provider
+        told |= sampling(self.rollout.sampling)
+        number = call.message
+        if number is None:
+            return
+        message, before = self.rollout.messages[number], context(self.rollout, number)
+        if message.stop_reason is not None:
+            told["gen_ai.response.finish_reasons"] = [message.stop_reason]
+        _usage(told, _count(self.rollout.messages[n] for n in before), _count([message]))
+        if message.reward is not None:
+            told["rollscope.reward"] = message.reward
+        told["rollscope.message"] = number
+        if self.has_contexts:
+            self._messages(told, before, [number])
+            _open_inference(told, "llm.input_messages", [self.rollout.messages[n] for n in before])
+        elif self.has_content:
+            self._messages(told, (), [number])
+            told["rollscope.prompt"] = f"left out for its size; see {self.link}"
+        if self.has_content:
+            _open_inference(told, "llm.output_messages", [message])
+
+    def _tool(self, call: Call, told: Attributes) -> None:
+        told["gen_ai.tool.name"] = told["tool.name"] = call.name
+        told["gen_ai.tool.type"] = "function"
+        tool = call.tool
+        if tool is not None and tool.id is not None:
+            told["gen_ai.tool.call.id"] = tool.id
+        if not self.has_content:
+            return
+        if tool is not None and tool.arguments is not None:
+            arguments = _text(tool.arguments)
+            told["gen_ai.tool.call.arguments"] = told["tool.parameters"] = arguments
+            told["input.value"] = arguments
+        said = _said(self.rollout.messages[call.message]) if call.message is not None else None
+        if said is not None:
+            told["gen_ai.tool.call.result"] = told["output.value"] = _text(said)
+
+    def _step(self, call: Call, told: Attributes) -> None:
+        if call.span is None or not self.has_content:
+            return
+        for name, value in (("input", call.span.inputs), ("output", call.span.outputs)):
+            if value is not None:
+                told[f"{name}.value"] = _text(value)
+                told[f"{name}.mime_type"] = (
+                    "text/plain" if isinstance(value, str) else "application/json"
+                )
+
+    def _messages(self, told: Attributes, before: Iterable[int], after: Iterable[int]) -> None:
+        if not self.has_content:
+            return
+        messages = self.rollout.messages
+        for name, numbers in (("input", before), ("output", after)):
+            shown = [genai(messages[n], is_output=name == "output") for n in numbers]
+            if shown:
+                told[f"gen_ai.{name}.messages"] = told[f"{name}.value"] = _json(shown)
+                told[f"{name}.mime_type"] = "application/json"
+
+
+def scalars(rollout: Rollout) -> Attributes:
+    """What is known about a rollout, without its texts. Missing is left out, never zero."""
+    told: Attributes = {"rollscope.id": str(rollout.id)}
+    for name in _SCALARS:
+        value = getattr(rollout, name)
+        if value is not None:
+            told[f"rollscope.{name}"] = value
+    for name, reward in rollout.rewards.items():
+        told[f"rollscope.rewards.{name}"] = reward
+    return told
+
+
+def sampling(options: Mapping[str, Any]) -> Attributes:
+    """How the tokens were drawn, under the conventions' names."""
+    told: Attributes = {
+        _SAMPLING[name]: value
+        for name, value in options.items()
+        if name in _SAMPLING and isinstance(value, (int, float))
+    }
+    if isinstance(options.get("model"), str):
+        told["gen_ai.request.model"] = told["llm.model_name"] = options["model"]
+    if options:
+        told["llm.invocation_parameters"] = _json(options)
+    return told
+
+
+def evaluations(rollout: Rollout) -> Iterable[Attributes]:
+    """The rewards, as the attributes of `gen_ai.evaluation.result` events."""
+    if rollout.reward is not None:
+        yield {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": rollout.reward}
+    for name in rollout.rewards.keys() | rollout.reward_texts.keys():
+        told: Attributes = {"gen_ai.evaluation.name": name}
+        if name in rollout.rewards:
+            told["gen_ai.evaluation.score.value"] = rollout.rewards[name]
+        if name in rollout.reward_texts:
+            told["gen_ai.evaluation.explanation"] = _cut(rollout.reward_texts[name])
+        yield told
+
+
+def genai(message: Message, *, is_output: bool) -> dict[str, Any]:
+    """A message as the GenAI conventions write it."""
+    said = _said(message)
+    if message.role == "tool":
+        parts = [_present(type="tool_call_response", id=message.tool_call_id, response=said)]
+    elif isinstance(said, str):
+        parts = [{"type": "text", "content": said}]
+    else:
+        parts = said or []
+    for call in asked(message):
+        parts.append(_present(type="tool_call", id=call.id, name=call.name,
+                              arguments=call.arguments))  # fmt: skip
+    told = _present(role=message.role, parts=parts, name=message.name)
+    if is_output and message.stop_reason is not None:
+        told["finish_reason"] = message.stop_reason
+    return told
+
+
+def _said(message: Message) -> str | list[dict[str, Any]] | None:
+    """What a message says, without the tools it calls and without the bytes of pictures."""
+    if isinstance(message.content, list):
+        return [_part(part) for part in message.content if part.call is None]
+    return None if message.content is None else _cut(message.content)
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.type in ("text", "reasoning"):
+        return {"type": part.type, "content": _cut(part.text or "")}
+    if part.image is None:
+        body = _present(type=part.type, content=part.text, id=part.id, data=part.data)
+        return body if len(_json(body)) <= MOST else {"type": part.type}
+    if part.image.startswith("data:"):
+        return {"type": "text", "content": f"[image, {len(part.image):,} characters]"}
+    return {"type": "uri", "modality": "image", "uri": part.image}
+
+
+def _open_inference(told: Attributes, name: str, messages: Sequence[Message]) -> None:
+    for i, message in enumerate(messages):
+        prefix = f"{name}.{i}.message"
+        told[f"{prefix}.role"] = message.role
+        said = _said(message)
+        if isinstance(said, list):
+            for j, part in enumerate(said):
+                _open_inference_part(told, f"{prefix}.contents.{j}.message_content", part)
+        elif said is not None:
+            told[f"{prefix}.content"] = said
+        if message.tool_call_id is not None:
+            told[f"{prefix}.tool_call_id"] = message.tool_call_id
+        for j, call in enumerate(asked(message)):
+            tool = f"{prefix}.tool_calls.{j}.tool_call"
+            if call.id is not None:
+                told[f"{tool}.id"] = call.id
+            told[f"{tool}.function.name"] = call.name or ""
+            if call.arguments is not None:
+                told[f"{tool}.function.arguments"] = _text(call.arguments)
+
+
+def _open_inference_part(told: Attributes, name: str, part: dict[str, Any]) -> None:
+    if part["type"] == "uri":
+        told[f"{name}.type"] = "image"
+        told[f"{name}.image.image.url"] = part["uri"]
+    else:
+        told[f"{name}.type"] = part["type"]
+        told[f"{name}.text"] = _text(part.get("content", part))
+
+
+def _count(messages: Iterable[Message]) -> int | None:
+    """Tokens of some messages; None if one has none to count."""
+    counts = [len(m.tokens) if m.tokens is not None else None for m in messages]
+    return None if None in counts else sum(n for n in counts if n is not None)
+
+
+def _usage(told: Attributes, prompt: int | None, answer: int | None) -> None:
+    if prompt is None or answer is None:
+        return
+    told["gen_ai.usage.input_tokens"] = told["llm.token_count.prompt"] = prompt
+    told["gen_ai.usage.output_tokens"] = told["llm.token_count.completion"] = answer
+    told["llm.token_count.total"] = prompt + answer
+
+
+def _context_size(rollout: Rollout) -> int:
+    """Characters of all the prompts together, as the calls repeat them."""
+    sizes: list[int] = []
+    total = 0
+    for number, message in enumerate(rollout.messages):
+        content = message.content
+        own = len(content) if isinstance(content, str) else len(_json(to_chat(message)["content"]))
+        parent = number - 1 if message.parent is None else message.parent
+        before = sizes[parent] if 0 <= parent < number else 0
+        sizes.append(before + own)
+        if is_written(message):
+            total += before
+    return total
+
+
+def _text(value: Any) -> str:
+    return _cut(value if isinstance(value, str) else _json(value))
+
+
+def _cut(text: str) -> str:
+    text = _utf8(text)
+    if len(text) <= MOST:
+        return text
+    return f"{text[:MOST]}\n[cut here: {len(text) - MOST:,} more characters]"
+
+
+def _json(value: Any) -> str:
+    return _utf8(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _utf8(text: str) -> str:
+    """Protobuf takes no half characters."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
