@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,31 @@ def test_every_worker_makes_the_same_choice_however_rollouts_come(tmp_path: Path
     assert first == second == third
     assert 0 < len(first) < 20
     assert set(first.values()) == {4}
+
+
+@pytest.mark.parametrize(
+    ("sample", "groups"),
+    [(Sample(groups_per_step=3), 3), (Sample(rollouts_per_step=10), 3), (Sample(fraction=0.5), 0)],
+)
+def test_workers_that_share_a_batch_keep_the_same_groups_whole(
+    tmp_path: Path, sample: Sample, groups: int
+) -> None:
+    """Two workers with every other rollout of each group, in two batches of one step."""
+    found: Counter[str] = Counter()
+    for worker in (0, 1):
+        store = tmp_path / str(worker)
+        with rollscope.init(dir=store, sample=sample) as run:
+            for n in (0, 1):
+                whole = [
+                    Rollout(step=1, split="train", task=f"{n}-{g}", group=f"{n}-{g}", index=i)
+                    for g in range(8)
+                    for i in range(4)
+                ]
+                sizes = {f"{n}-{g}": 4 for g in range(8)}
+                run.log(whole[worker::2], groups=sizes)
+        found.update(kept(store))
+    assert set(found.values()) == {4}
+    assert len(found) == groups or (not groups and 0 < len(found) < 16)
 
 
 def test_live_rollouts_are_sampled_too(own_store: Path) -> None:

@@ -78,10 +78,18 @@ class Run:
 
     # -- handing over ------------------------------------------------------------------
 
-    def log(self, rollouts: Rollout | Iterable[Rollout], *, step: int | None = None) -> list[str]:
+    def log(
+        self,
+        rollouts: Rollout | Iterable[Rollout],
+        *,
+        step: int | None = None,
+        groups: Mapping[str, int] | None = None,
+    ) -> list[str]:
         """Record one rollout or many; returns their ids. Ids and times are filled in.
 
         They may be changed as soon as this returns. `step` stands for those that have none.
+        `groups` is for processes that log one batch together: the size of each of its groups,
+        here and elsewhere, by name. A `Sample` then keeps the same groups in all of them.
         """
         if self._is_off:
             return []
@@ -98,7 +106,7 @@ class Run:
             except Exception as error:
                 ids.append("")
                 self._refuse(error)
-        for rollout in self._prepared(good) if len(good) > 1 or self._sampler else good:
+        for rollout in self._prepared(good, groups) if len(good) > 1 or self._sampler else good:
             try:
                 self._record(rollout)
             except Exception as error:
@@ -109,11 +117,11 @@ class Run:
         self._background.drop("rollouts", _NOT_ENCODED)
         swallowed("run.log", error)
 
-    def _prepared(self, batch: list[Rollout]) -> list[Rollout]:
+    def _prepared(self, batch: list[Rollout], groups: Mapping[str, int] | None) -> list[Rollout]:
         """Those of a batch that the sample keeps, their tensors brought to the host."""
         if self._sampler is not None:
             with guard("run.log: sampling"):
-                keep = self._sampler.keep(batch, is_batch=len(batch) > 1)
+                keep = self._sampler.keep(batch, is_batch=len(batch) > 1, groups=groups)
                 self._leave_out([r for r, kept in zip(batch, keep, strict=True) if not kept])
                 batch = list(itertools.compress(batch, keep))
         with guard("run.log: taking tensors over"):

@@ -7,7 +7,7 @@ same when the run is repeated, and the same for all rollouts of a task, so group
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -21,9 +21,10 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     Sample(groups_per_step=4, rollouts_per_step=None, fraction=None, seed=0)
 
     A fraction is exact everywhere. A count is exact where a whole step is logged at once
-    (the lowest hashes win); where rollouts come one by one it is kept by each worker for
-    itself. Whole groups win over an exact count of rollouts. Rollouts that failed are kept
-    besides when they are logged as a batch, unless a cap is 0.
+    (the lowest hashes win), also by several workers that know each other's groups; where
+    rollouts come one by one it is kept by each worker for itself. Whole groups win over an
+    exact count of rollouts. Rollouts that failed are kept besides when they are logged as a
+    batch, unless a cap is 0.
     """
 
     groups_per_step: int | None = None
@@ -91,12 +92,27 @@ class Sampler:
         self._chosen: dict[_Slot, dict[str, bool]] = {}
         self._kept: dict[_Slot, int] = {}
 
-    def keep(self, rollouts: Sequence[Rollout], *, is_batch: bool) -> list[bool]:
-        """Which of these to keep."""
+    def keep(
+        self,
+        rollouts: Sequence[Rollout],
+        *,
+        is_batch: bool,
+        groups: Mapping[str, int] | None = None,
+    ) -> list[bool]:
+        """Which of these to keep.
+
+        `groups` are all groups of a batch that several processes log together, with their
+        sizes: each process then counts them all, in the same order, and so chooses alike.
+        """
         s = self.sample
         nothing = 0 in (s.groups_per_step, s.rollouts_per_step, s.fraction)
         if nothing:
             return [False] * len(rollouts)
+        if groups is not None and (s.groups_per_step, s.rollouts_per_step) != (None, None):
+            return [
+                self._is_shared(rollout, groups) or (is_batch and is_failed(rollout))
+                for rollout in rollouts
+            ]
         order = sorted(
             range(len(rollouts)),
             key=lambda i: draw(s.seed, rollouts[i].step, _group(rollouts[i])),
@@ -108,7 +124,24 @@ class Sampler:
         return kept
 
     def _wanted(self, rollout: Rollout) -> bool:
-        s, slot, group = self.sample, (rollout.step, rollout.split), _group(rollout)
+        slot, group = (rollout.step, rollout.split), _group(rollout)
+        is_wanted = self._choose(slot, group)
+        if is_wanted:
+            self._kept[slot] = self._kept.get(slot, 0) + 1
+        return is_wanted
+
+    def _is_shared(self, rollout: Rollout, groups: Mapping[str, int]) -> bool:
+        """Is its group among those of the whole batch that are kept?"""
+        slot = (rollout.step, rollout.split)
+        if not self._chosen.get(slot, {}).keys() >= groups.keys():
+            for name in sorted(groups, key=lambda g: draw(self.sample.seed, slot[0], g)):
+                if self._choose(slot, name):
+                    self._kept[slot] = self._kept.get(slot, 0) + groups[name]
+        return self._choose(slot, str(rollout.group))
+
+    def _choose(self, slot: _Slot, group: str) -> bool:
+        """Is there room for this group? What was once said holds for all its rollouts."""
+        s = self.sample
         chosen = self._chosen.get(slot)
         if chosen is None:
             chosen = self._chosen[slot] = {}
@@ -116,12 +149,10 @@ class Sampler:
         if group not in chosen:
             counted = sum(chosen.values())
             chosen[group] = (
-                (s.fraction is None or draw(s.seed, rollout.step, group) < s.fraction)
+                (s.fraction is None or draw(s.seed, slot[0], group) < s.fraction)
                 and (s.groups_per_step is None or counted < s.groups_per_step)
                 and (s.rollouts_per_step is None or self._kept.get(slot, 0) < s.rollouts_per_step)
             )
-        if chosen[group]:
-            self._kept[slot] = self._kept.get(slot, 0) + 1
         return chosen[group]
 
     def _forget(self) -> None:

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -429,20 +430,37 @@ def test_groups_stay_whole_across_processes() -> None:
     assert len({r.key for r in first + second}) == 8
 
 
-def test_a_group_over_two_processes(own_store: Path, tmp_path: Path) -> None:
-    """Four generations of a prompt on two ranks of two rows each, started by torchrun."""
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three trainings on two processes, started by torchrun. See `two_ranks.py`."""
+    directory = tmp_path_factory.mktemp("two ranks")
     script = Path(__file__).with_name("two_ranks.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(tmp_path)]
-    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=400, check=False)
+    torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(directory)]
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    stored = Stored(own_store)
-    notes = [json.loads((tmp_path / f"notes-{rank}.json").read_text()) for rank in (0, 1)]
-    wanted = sorted(str(prompt + wrote) for rank in notes for prompt, wrote in rank)
-    assert sorted(str(flat(r)) for r in stored) == wanted and len(stored) == 8
+    return directory
+
+
+def by_group(stored: Stored) -> dict[str, list[Rollout]]:
     groups: dict[str, list[Rollout]] = {}
     for rollout in stored:
         groups.setdefault(str(rollout.group), []).append(rollout)
+    return groups
+
+
+def notes_of_both(directory: Path) -> list[str]:
+    """What the models of both ranks were shown and wrote."""
+    notes = [json.loads((directory / f"notes-{rank}.json").read_text()) for rank in (0, 1)]
+    return sorted(str(prompt + wrote) for rank in notes for prompt, wrote in rank)
+
+
+def test_a_group_over_two_processes(two_ranks: Path) -> None:
+    """Four generations of a prompt on two ranks of two rows each."""
+    stored = Stored(two_ranks / "all" / "store")
+    assert sorted(str(flat(r)) for r in stored) == notes_of_both(two_ranks / "all")
+    assert len(stored) == 8
+    groups = by_group(stored)
     assert len(groups) == 2 and stored.orphans == []
     for siblings in groups.values():
         assert sorted(r.index or 0 for r in siblings) == [0, 1, 2, 3]
@@ -452,6 +470,26 @@ def test_a_group_over_two_processes(own_store: Path, tmp_path: Path) -> None:
         found = torch.tensor([float(r.advantage or 0) for r in siblings])
         torch.testing.assert_close(found, wanted_advantages, rtol=1e-4, atol=1e-4)
     assert {r.fate for r in stored} == {"trained"}
+
+
+@pytest.mark.parametrize(("kind", "groups"), [("grpo", 1), ("rloo", 2)])
+def test_a_cap_holds_per_step_and_keeps_groups_whole_over_two_processes(
+    two_ranks: Path, kind: str, groups: int
+) -> None:
+    """One group a step; or five rollouts, which whole groups make eight."""
+    stored = Stored(two_ranks / kind / "store")
+    made = notes_of_both(two_ranks / kind)
+    assert {str(flat(r)) for r in stored} <= set(made) and len(made) > len(stored)
+    found = by_group(stored)
+    for siblings in found.values():
+        assert sorted(r.index or 0 for r in siblings) == [0, 1, 2, 3]
+        assert len({r.task for r in siblings}) == 1
+    per_step = Counter((members[0].split, members[0].step) for members in found.values())
+    wanted = dict.fromkeys([("train", 1), ("train", 2), ("eval", 1), ("eval", 2)], groups)
+    assert per_step == wanted
+    workers = {name: {r.worker for r in siblings} for name, siblings in found.items()}
+    assert any(len(ranks) == 2 for ranks in workers.values())  # one that lies on both is kept
+    assert stored.orphans == []
 
 
 # -- TRL's own files -------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import capture
-from ...model import Error
+from ...model import Error, Rollout
 from .._arrays import on_host
 from .._later import Later
 from .convert import TENSORS, convert
@@ -186,7 +186,7 @@ class _Tracer:
         for rollout in rollouts if error is not None else ():
             rollout.fate, rollout.fate_reason = "failed", "a reward function raised"
             rollout.error = error
-        self.run.log(rollouts)
+        self.run.log(rollouts, groups=_all_groups(rollouts, batch))
         if micro is not None:
             keys = [r.key for r in rollouts if r.key and r.fate == "scored"]
             self.waiting.append((micro, keys))
@@ -215,6 +215,18 @@ class _Tracer:
         values = {k: v for k, v in logs.items() if isinstance(v, (int, float))}
         if values and getattr(state, "is_world_process_zero", True):
             self.run.metrics(int(state.global_step), values)
+
+
+def _all_groups(rollouts: list[Rollout], batch: Mapping[str, Any]) -> dict[str, int] | None:
+    """The groups of the whole batch by name, on all processes: one may lie on two of them.
+
+    None where this process has all of them, or where they are not known.
+    """
+    size, total = batch["num_generations"], batch["total"]
+    if len(rollouts) == total or not all(rollout.group for rollout in rollouts):
+        return None
+    place = str(rollouts[0].group).rpartition("/")[0]
+    return {f"{place}/{n}": size for n in range(total // size)}
 
 
 def _sampling(trainer: Any, output: Mapping[str, Any]) -> dict[str, Any]:
