@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import logging
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,7 @@ class Rollouts:
         proxy: str | None = None,
         asks: str = "puzzle",
         expect: int | None = None,
+        accept: Any = None,
     ) -> list[Any]:
         resolved = self.engine._resolve_workflow(
             workflow, kwargs, group_size=group, proxy_addr=proxy
@@ -143,17 +145,17 @@ class Rollouts:
                 "query_id": f"puzzle-{i}",
                 "level": i,
             }
-            self.executor.submit(data, resolved, is_eval=is_eval)
+            self.executor.submit(data, resolved, should_accept_fn=accept, is_eval=is_eval)
         wanted = tasks if expect is None else expect
-        return self.executor.wait(wanted, timeout=120) if wanted else self._settle(tasks)
+        return self.executor.wait(wanted, timeout=120) if wanted else self.settle(tasks)
 
-    def _settle(self, tasks: int) -> list[Any]:
-        """Wait for tasks none of which is accepted."""
+    def settle(self, rejected: int) -> list[Any]:
+        """Wait until so many tasks were rejected and none is running."""
         for _ in range(1200):
             stats = self.executor.staleness_manager.get_stats()
-            if stats.rejected >= tasks and not stats.running:
+            if stats.rejected >= rejected and not stats.running:
                 return []
-            asyncio.run(asyncio.sleep(0.05))
+            time.sleep(0.05)
         raise TimeoutError("the tasks did not end")
 
     def close(self) -> None:
@@ -179,7 +181,7 @@ class OneTurn(RolloutWorkflow):
         EPISODES.append({"task": task, "member": member, "ids": answer.output_tokens})
         if self.behaviour == "rejects" and member == 1:
             return None
-        if self.behaviour == "fails":
+        if self.behaviour == "fails" or (self.behaviour == "one fails" and member == 1):
             raise ValueError("the grader does not answer")
         seq = answer.input_tokens + answer.output_tokens
         tail = TOK.encode("\n<|im_start|>tool\n42<|im_end|>\n") if self.behaviour == "tool" else []

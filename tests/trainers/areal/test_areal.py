@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import uvicorn
 from areal_world import ANSWERS, EPISODES, GCONFIG, RLVR, TOK, TRACED, Rollouts, answer_of, branch
 from stored import Stored, flat, written
 
+from rollscope import capture
 from rollscope.adapters import areal
 from rollscope.model import Rollout
 
@@ -125,6 +126,58 @@ def test_failed_episodes_are_recorded_and_rejected_by_areal_as_before(
             "ValueError",
             "the grader does not answer",
         )
+
+
+def test_groups_that_should_accept_fn_refuses_are_rejected_with_the_reason(
+    rollouts: Rollouts, own_store: Path
+) -> None:
+    """AReaL asks it after the workflow: what it refuses is never seen again."""
+
+    def accept(group: dict[str, Any]) -> bool:
+        return "puzzle 1" in TOK.decode(group["input_ids"][0])
+
+    kwargs = {"inner": "areal_world.OneTurn", "behaviour": "rejects"}
+    results = rollouts.run(TRACED, kwargs, accept=accept)
+    assert [len(group["rewards"]) for group in results if group is not None] == [2]
+    found = Stored(own_store)
+    check_group(found, 3)
+    refused = ("rejected", "refused by should_accept_fn")
+    none = ("rejected", "the workflow returned None")
+    fates = {(r.task, r.index): (r.fate, r.fate_reason) for r in found}
+    assert [fates["puzzle-0", i] for i in range(3)] == [refused, none, refused]
+    assert [fates["puzzle-1", i] for i in range(3)] == [("scored", None), none, ("scored", None)]
+    for rollout in found:
+        check_tokens(rollout)
+
+
+def test_the_others_of_a_group_that_failed_are_dropped(rollouts: Rollouts, own_store: Path) -> None:
+    """One member fails and AReaL loses the group, also members that end after it."""
+    kwargs = {"inner": "areal_world.OneTurn", "behaviour": "one fails"}
+    rollouts.run(TRACED, kwargs, expect=0)
+    wait_until(lambda: active().counters.recorded == 6)
+    found = Stored(own_store)
+    check_group(found, 3)
+    assert Counter((r.index, r.fate) for r in found) == {
+        (0, "dropped"): 2,
+        (1, "failed"): 2,
+        (2, "dropped"): 2,
+    }
+    reasons = {r.fate_reason for r in found if r.fate == "dropped"}
+    assert reasons == {"given up by AReaL: an error in its group"}
+
+
+def active() -> capture.Run:
+    run = capture.active()
+    assert run is not None
+    return run
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if is_so():
+            return
+        time.sleep(0.05)
+    raise TimeoutError("it never came to be")
 
 
 def test_a_row_that_ends_in_a_tools_answer(rollouts: Rollouts, own_store: Path) -> None:

@@ -17,6 +17,7 @@ from .._later import Later
 from .._repeats import Repeats
 from .convert import Call, episodes
 from .interactions import Episode
+from .verdicts import Task, listen, running
 
 WORKER = uuid.uuid4().hex[:8]
 """Tells the rollouts of this process from those of others: task ids repeat between them."""
@@ -124,6 +125,10 @@ class Watch:
         version = get_version() if callable(get_version) else None
         self.step = version if isinstance(version, int) else None
         self.run = join(getattr(engine, "config", None))
+        self.task: Task | None = None
+        if self.run is not None and self.task_id is not None:
+            self.task = running(self.is_eval, self.task_id)
+            listen()
 
     def end(self, result: Any, error: BaseException | None = None) -> None:
         """Snapshot; the background does the rest."""
@@ -156,6 +161,9 @@ class Watch:
             if episode.rows and not self.is_eval:
                 rollout.key = rows.add(episode)
         run.log([episode.rollout for episode in found])
+        for episode in found:
+            if self.task is not None:
+                self.task.add(run, episode.rollout)
 
     def _name(self, rollout: Rollout, n: int, of: int) -> None:
         rollout.split = "eval" if self.is_eval else "train"

@@ -1,0 +1,105 @@
+"""What becomes of a task after its workflow: AReaL's executor may still refuse it or give it up.
+
+Only then is `should_accept_fn` asked, and a group with a failed member is lost as a whole. The
+executor tells its session tracer how each task ended, whether tracing is on or not; that is
+where we listen.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from ... import capture
+from ...model import Rollout
+
+_ENDS = {
+    "rejected": ("rejected", "refused by should_accept_fn"),
+    "workflow_exception": ("dropped", "given up by AReaL: an error in its group"),
+}
+"""By the executor's reason: fate and reason of the rollouts that were good until then."""
+
+
+class Task:
+    """One task of the executor: its rollouts until it ends, and how it ended for later ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: list[str] = []
+        self._is_over = False
+        self._reason: str | None = None
+
+    def add(self, run: capture.Run, rollout: Rollout) -> None:
+        """A rollout was recorded. Members of a lost group may end after it."""
+        if rollout.fate != "scored" or rollout.key is None:
+            return
+        with self._lock:
+            self._keys.append(rollout.key)
+            is_over = self._is_over
+        if is_over:
+            _tell(run, [rollout.key], self._reason)
+
+    def end(self, run: capture.Run, reason: str | None) -> None:
+        with self._lock:
+            self._is_over, self._reason = True, reason
+            keys = list(self._keys)
+        _tell(run, keys, reason)
+
+
+def _tell(run: capture.Run, keys: list[str], reason: str | None) -> None:
+    fate, text = _ENDS.get(str(reason), (None, None))
+    for key in keys if fate is not None else ():
+        run.annotate(key=key, fate=fate, fate_reason=text)
+
+
+_running: OrderedDict[tuple[bool, Any], Task] = OrderedDict()
+"""By what AReaL knows a task by: is it an evaluation, and its number."""
+_lock = threading.Lock()
+
+
+def running(is_eval: bool, number: Any) -> Task:
+    """The task of an episode that begins. All members of a group have the same."""
+    with _lock:
+        while len(_running) > 10_000:  # never told to have ended
+            _running.popitem(last=False)
+        return _running.setdefault((is_eval, number), Task())
+
+
+def listen() -> None:
+    """Hear how tasks end, from now on, in this process. Replaced once, and only when recording."""
+    from areal.infra import workflow_executor
+
+    original = getattr(workflow_executor, "trace_session_event", None)
+    if original is None:
+        capture.report(
+            "areal",
+            "areal.infra.workflow_executor has no trace_session_event: what should_accept_fn "
+            "refuses stays `scored`",
+        )
+        return
+    if getattr(original, "is_rollscope", False):
+        return
+
+    @functools.wraps(original)
+    def trace_session_event(method: str, *args: Any, **kwargs: Any) -> Any:
+        with capture.guard("adapter areal: trace_session_event"):
+            if method == "mark_finalized":
+                _finalized(kwargs)
+        return original(method, *args, **kwargs)
+
+    trace_session_event.is_rollscope = True  # type: ignore[attr-defined]
+    workflow_executor.trace_session_event = trace_session_event
+
+
+def _finalized(event: dict[str, Any]) -> None:
+    from areal.infra import workflow_context
+
+    from .hook import later
+
+    run = capture.active()
+    with _lock:
+        task = _running.pop((workflow_context.get().is_eval, event.get("task_id")), None)
+    if run is not None and task is not None:
+        later(run, task.end, run, event.get("reason"))
