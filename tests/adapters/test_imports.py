@@ -1,5 +1,6 @@
 """Waiting for a module costs nothing until somebody imports it, and changes nothing then."""
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -38,3 +39,13 @@ def test_a_module_that_does_not_exist_still_fails_to_import() -> None:
     when_imported("no_such_module_of_ours", lambda module: None)
     with pytest.raises(ImportError):
         __import__("no_such_module_of_ours")
+
+
+def test_a_module_that_is_run_as_a_program_is_waited_for_until_it_is_imported(package: str) -> None:
+    """`python -m package` looks the module up and runs its code under another name."""
+    seen: list[int] = []
+    when_imported(package, lambda module: seen.append(module.value))
+    assert runpy.run_module(package, run_name="__main__")["value"] == 1
+    assert seen == []
+    __import__(package)
+    assert seen == [1]

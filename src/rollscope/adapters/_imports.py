@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 Callback = Callable[[ModuleType], None]
 
@@ -36,8 +37,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        callbacks = self.waiting.pop(name, None)
-        if callbacks is None:
+        if name not in self.waiting:
             return None
         spec = None
         for finder in sys.meta_path:
@@ -46,14 +46,19 @@ class _Finder(importlib.abc.MetaPathFinder):
                 if spec is not None:
                     break
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, callbacks)
+            spec.loader = _Loader(spec.loader, self.waiting)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: importlib.abc.Loader, callbacks: list[Callback]) -> None:
+    """The module's own loader. Who only looks for a module (`python -m`) changes nothing."""
+
+    def __init__(self, inner: importlib.abc.Loader, waiting: dict[str, list[Callback]]) -> None:
         self.inner = inner
-        self.callbacks = callbacks
+        self.waiting = waiting
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.inner.create_module(spec)
@@ -64,7 +69,7 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self.inner
         self.inner.exec_module(module)
-        for callback in self.callbacks:
+        for callback in self.waiting.pop(module.__name__, ()):
             callback(module)
 
 
