@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollscope.capture import background, redact, settings, setup
+from rollscope.capture import background, redact, settings
+from rollscope.sinks import KNOWN
 from rollscope.store import log, writers
 
 PAGE = Path(__file__).parent / "configuration.md"
@@ -58,8 +59,8 @@ Each find is replaced by its name in brackets: `[email]`.
 
 ## Sinks
 
-Known: {", ".join(f"`{name}`" for name in setup.KNOWN_SINKS)}; others by entry points of the
-group `rollscope.sinks`.
+Known: {", ".join(f"`{name}`" for name in KNOWN)}; others by entry points of the
+group `rollscope.sinks`. Their options: [sinks.md](sinks.md).
 
 ## Fixed sizes and times
 

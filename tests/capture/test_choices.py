@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import types
 from collections import Counter
@@ -13,8 +14,10 @@ import pytest
 
 import rollscope
 from rollscope import Message, Rollout, Sample, Tokens, capture
+from rollscope.capture import begin
 from rollscope.capture.launch import launch_name, worker_name
 from rollscope.capture.settings import OPTIONS, setting
+from rollscope.capture.setup import resolve
 
 from . import children, reading
 
@@ -454,8 +457,46 @@ def test_a_worker_is_named_after_its_rank(monkeypatch: pytest.MonkeyPatch) -> No
 def test_sinks_that_cannot_start_are_told_and_recording_goes_on(
     own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rollscope.sinks", None)
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no processes left")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
     with rollscope.init(project="p", run="r", sinks=["trackio"]) as run:
         run.log(Rollout(task="t"))
     assert tasks(own_store) == ["t"]
-    assert any("nothing goes to trackio" in p.text for p in reading.infos(own_store)[0].problems)
+    assert any("no processes left" in p.text for p in reading.infos(own_store)[0].problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense", "there is no sink 'nonsense'. Known sinks: trackio, mlflow, weave, otlp"),
+        ("trackio:nonsense=1", "no option 'nonsense'. It has: project, run, key, space_id"),
+        ("trackio:groups_per_step=many", "groups_per_step=many"),
+        ("trackio;trackio", "asked for twice"),
+    ],
+)
+def test_a_bad_text_raises_in_init_and_only_warns_in_the_environment(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        rollscope.init(project="p", run="r", sinks=[text])
+    monkeypatch.setenv("ROLLSCOPE_SINKS", text)
+    with rollscope.init(project="p", run="r") as run:
+        run.log(Rollout(task="t"))
+    assert tasks(own_store) == ["t"]
+    assert any(words in problem.text for problem in reading.infos(own_store)[0].problems)
+    assert reading.infos(own_store)[0].forwarded_to == []
+
+
+def test_children_are_told_the_sinks_as_they_were_typed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = "trackio:space_id=u/s,groups_per_step=8"
+    setup = resolve(
+        "p", "r", dir=None, config=None, sample=None, redact=None, sinks=[asked], worker=None
+    )
+    run = rollscope.Run(setup, is_off=False)
+    monkeypatch.setattr(begin, "_runs", [run])
+    assert capture.child_env()["ROLLSCOPE_SINKS"] == asked

@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from ..store.log import FRAME_RAW, CannotWrite, Entry, LogWriter
-from ..store.writers import BEAT, Counters, steady
+from ..store.writers import BEAT, Counters, WriterInfo, steady
 from .problems import odd, problems, report
 
 GATHER = 0.02
@@ -57,6 +58,8 @@ class Background:
         self._dropped: dict[tuple[str, str], int] = {}
         self._told = problems.told()
         self._next_beat = 0.0
+        self.after_beat: Callable[[WriterInfo], list[str]] | None = None
+        """Called by the thread with every heartbeat; returns what went wrong."""
         self._thread: threading.Thread | None = None
 
     # -- the callers' side -------------------------------------------------------------
@@ -217,6 +220,13 @@ class Background:
             self.log.beat()
         except CannotWrite as why:
             report("heartbeat", why.text)
+            return
+        if self.after_beat is not None:
+            try:
+                for text in self.after_beat(self.log.info):
+                    report("sinks", text)
+            except Exception as error:  # the thread must go on, strict or not
+                report("sinks", f"{type(error).__name__}: {error}")
 
     def _publish(self) -> None:
         """Bring the counters of the writer's file up to date."""

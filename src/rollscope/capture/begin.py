@@ -4,7 +4,6 @@ runs at a fork and at the end of the program."""
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import sys
 import threading
@@ -14,7 +13,7 @@ from typing import Any
 
 from .cluster import adopt, share
 from .launch import export_launch
-from .problems import guard, problems, report, swallowed
+from .problems import guard, problems, report
 from .redact import Redactor
 from .run import Run
 from .sample import Sample
@@ -133,10 +132,10 @@ def child_env() -> dict[str, str]:
     if setup.sample is not None:
         env["ROLLSCOPE_SAMPLE"] = str(setup.sample)
     if setup.sinks:
-        env["ROLLSCOPE_SINKS"] = ",".join(setup.sinks)
+        env["ROLLSCOPE_SINKS"] = ";".join(setup.sinks)
     if setup.redact:
         env["ROLLSCOPE_REDACT"] = _redact_text(setup.redact)
-    for name in ("QUEUE", "MIN_FREE", "SEAL", "STRICT", "QUIET"):
+    for name in ("QUEUE", "MIN_FREE", "SEAL", "SINKS_WAIT", "STRICT", "QUIET"):
         if os.environ.get(f"ROLLSCOPE_{name}"):
             env[f"ROLLSCOPE_{name}"] = os.environ[f"ROLLSCOPE_{name}"]
     return env
@@ -178,24 +177,7 @@ def _begin(
     export_launch(setup.launch)
     run.start()
     share()
-    if setup.sinks:
-        _forward(run)
     return run
-
-
-def _forward(run: Run) -> None:
-    """Let the sinks follow what this writer writes. They live in a package of their own, which
-    knows this one; so it is found by name, and its failure is only counted."""
-    try:
-        importlib.import_module("rollscope.sinks").start(
-            run.directory, list(run.setup.sinks), writer=run.writer
-        )
-    except Exception as error:
-        names = ", ".join(run.setup.sinks)
-        if getattr(error, "name", None) == "rollscope.sinks":
-            report("sinks", f"this version cannot forward yet: nothing goes to {names}")
-        else:
-            swallowed(f"sinks {names}", error)
 
 
 def _finish_all() -> None:

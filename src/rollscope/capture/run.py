@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
@@ -71,10 +72,23 @@ class Run:
             adapters=self._adapters,
             config=setup.config,
             sample=setup.sample,
+            forwarded_to=list(setup.sinks),
         )
         self._background = Background(
             LogWriter(setup.directory, info, setup.limits), setup.queue, setup.beat
         )
+        self._follower = None if self._is_off else self._follow()
+
+    @guard("sinks")
+    def _follow(self) -> Any:
+        """Let the sinks follow what is written. They live in a package of their own, which
+        knows this one; so it is found by name."""
+        if not self.setup.sinks:
+            return None
+        sinks = importlib.import_module("rollscope.sinks")
+        follower = sinks.Follower(self.directory, self.setup.sinks)
+        self._background.after_beat = follower.beat
+        return follower
 
     # -- handing over ------------------------------------------------------------------
 
@@ -318,7 +332,15 @@ class Run:
             self._background.close()
             if not self.setup.is_quiet:
                 _say(self._summary())
+            self._tell_sinks()
             problems.tell()
+
+    def _tell_sinks(self) -> None:
+        """Wait for the sinks a little, and say how far they are."""
+        if self._follower is not None:
+            text = self._follower.finish(self.setup.sinks_wait)
+            if not self.setup.is_quiet:
+                _say(f"forwarded: {text}")
 
     def _summary(self) -> str:
         c = self.counters

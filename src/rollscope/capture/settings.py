@@ -6,9 +6,11 @@ set: a typing error in a job script must never stop a training run.
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from .problems import report
@@ -18,6 +20,8 @@ QUEUE = 10**9
 """Bytes that may be on their way to the disk: one large training step, logged at once."""
 MIN_FREE = 2 * 10**9
 """Bytes that must be free on the disk."""
+SINKS_WAIT = 10.0
+"""Seconds that the end of the program may wait for forwarding."""
 
 
 class Option(NamedTuple):
@@ -51,6 +55,21 @@ def _size(value: str) -> int:
     if not found:
         raise ValueError(value)
     return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def _seconds(value: str) -> float:
+    if not 0 <= float(value) < math.inf:
+        raise ValueError(value)
+    return float(value)
+
+
+def check_sinks(sinks: str | Iterable[str]) -> tuple[str, ...]:
+    """The sinks asked for, each as one text; ValueError says what is wrong with them.
+
+    They live in a package of their own, which knows this one; so it is found by name.
+    """
+    parse = importlib.import_module("rollscope.sinks.spec").parse
+    return tuple(str(spec) for spec in parse(sinks))
 
 
 def _names(value: str) -> list[str]:
@@ -114,10 +133,18 @@ OPTIONS = (
     ),
     Option(
         "ROLLSCOPE_SINKS",
-        _names,
-        "names separated by commas: `trackio`, `mlflow`, `weave`, `otlp`",
+        check_sinks,
+        "names with options, `;` between them: `trackio:space_id=u/s,groups_per_step=8;mlflow`",
         "the argument of `init`, else none",
-        "Other systems that rollouts are forwarded to. Wins over the argument.",
+        "Other systems that rollouts are forwarded to (docs/sinks.md). Wins over the argument.",
+    ),
+    Option(
+        "ROLLSCOPE_SINKS_WAIT",
+        _seconds,
+        "seconds: `10`",
+        f"`{SINKS_WAIT:.0f}`",
+        "How long the end of the program may wait until the sinks have everything. What is left "
+        "then is sent by the forwarding process, which goes on.",
     ),
     Option(
         "ROLLSCOPE_QUEUE",

@@ -11,12 +11,9 @@ from ..store import paths
 from ..store.log import Limits
 from ..store.writers import BEAT
 from .launch import launch_name, worker_name
-from .problems import report
 from .redact import Redactor, make_redactor
 from .sample import Sample
-from .settings import MIN_FREE, QUEUE, setting
-
-KNOWN_SINKS = ("trackio", "mlflow", "weave", "otlp")
+from .settings import MIN_FREE, QUEUE, SINKS_WAIT, check_sinks, setting
 
 
 class Setup(NamedTuple):
@@ -31,6 +28,7 @@ class Setup(NamedTuple):
     redact: Any = None
     """As it was given, to hand it on to other processes."""
     sinks: tuple[str, ...] = ()
+    sinks_wait: float = SINKS_WAIT
     version: str | None = None
     is_quiet: bool = False
     queue: int = QUEUE
@@ -76,44 +74,13 @@ def resolve(
         sample=_or(sample_set, sample),
         redactor=make_redactor(redact) if redact else None,
         redact=redact,
-        sinks=_sinks_of_env(sinks_set) if sinks_set is not None else check_sinks(sinks or ()),
+        sinks=sinks_set if sinks_set is not None else check_sinks(sinks) if sinks else (),
+        sinks_wait=_or(setting("ROLLSCOPE_SINKS_WAIT"), SINKS_WAIT),
         version=_version(),
         is_quiet=_or(setting("ROLLSCOPE_QUIET"), False),
         queue=_or(setting("ROLLSCOPE_QUEUE"), QUEUE),
         limits=limits,
     )
-
-
-def check_sinks(sinks: Iterable[str]) -> tuple[str, ...]:
-    """The sinks asked for (`name`, or `name:where`); ValueError names the known ones."""
-    if isinstance(sinks, str):
-        sinks = [sinks]
-    wanted = tuple(sinks)
-    unknown = [s for s in wanted if s.partition(":")[0] not in KNOWN_SINKS]
-    if unknown:
-        others = _plugin_sinks()
-        unknown = [s for s in unknown if s.partition(":")[0] not in others]
-        if unknown:
-            known = ", ".join((*KNOWN_SINKS, *others))
-            raise ValueError(
-                f"there is no sink {unknown[0]!r}. Known sinks: {known}. "
-                'Type for example: rollscope.init(sinks=["trackio"])'
-            )
-    return wanted
-
-
-def _sinks_of_env(names: list[str]) -> tuple[str, ...]:
-    try:
-        return check_sinks(names)
-    except ValueError as error:
-        report("settings", f"ROLLSCOPE_SINKS: {error}; nothing is forwarded")
-        return ()
-
-
-def _plugin_sinks() -> list[str]:
-    from importlib.metadata import entry_points
-
-    return sorted(point.name for point in entry_points(group="rollscope.sinks"))
 
 
 def _or(*values: Any) -> Any:

@@ -12,8 +12,10 @@ from typing import Literal
 
 import msgspec
 
+from ..sinks import state as states
 from ..store import writers
 from ..store.reader import Reader
+from ..store.runs import RunInfo
 from ..store.writers import WriterInfo
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -36,6 +38,8 @@ def examine(reader: Reader) -> Iterator[Finding]:
     now = time.time()
     for info in reader.writers():
         yield from _writer(info, now)
+    for run in reader.runs():
+        yield from _sinks(run)
     for problem in reader.problems():
         yield Finding("error", f"{problem.path}: {problem.text}")
     yield from _orphans(reader)
@@ -64,10 +68,25 @@ def _writer(info: WriterInfo, now: float) -> Iterator[Finding]:
     for problem in info.problems:
         times = f" ({problem.count:,} times)" if problem.count > 1 else ""
         yield Finding("warning", f"{name}: {problem.text}{times}", run)
-    for sink, counts in info.sinks.items():
-        level: Level = "warning" if counts.get("failed") else "note"
-        told = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-        yield Finding(level, f"sink {sink}: {told}", run)
+
+
+def _sinks(run: RunInfo) -> Iterator[Finding]:
+    """How far the run is forwarded, and what is in the way."""
+    where = f"{run.project}/{run.run}"
+    for name, state in states.read_all(run.directory).items():
+        yield Finding("ok", f"sink {name}: {states.words(state)}", where)
+        rest = f"rollscope export {name} project:{run.project} run:{run.run}"
+        trouble = states.trouble(state)
+        if trouble is not None:
+            yield Finding("warning", f"sink {name}: {trouble}", where)
+        if state.counts.waiting and not states.is_forwarding(run.directory, name):
+            text = f"sink {name}: {state.counts.waiting:,} are not sent, and no process sends them"
+            yield Finding("warning", text, where, rest)
+        if state.counts.gave_up:
+            text = f"sink {name}: it refused {state.counts.gave_up:,} rollouts; they are given up"
+            yield Finding("warning", text, where, f"{rest} --again")
+        for note in state.notes:
+            yield Finding("warning", f"sink {name}: {note}", where)
 
 
 _ADVICE = {

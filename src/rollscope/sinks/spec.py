@@ -68,7 +68,10 @@ def load(name: str) -> type[Sink]:
                 f"there is no sink {name!r}. Known sinks: {known}. "
                 'Type for example: rollscope.init(sinks=["trackio"])'
             )
-        found = points[name].load()
+        try:
+            found = points[name].load()
+        except Exception as error:
+            raise ValueError(f"the sink {name!r} cannot be loaded: {error!r}") from error
     if not (isinstance(found, type) and issubclass(found, Sink)):
         raise ValueError(f"the sink {name!r} is no class of rollscope.sinks.Sink: {found!r}")
     return found

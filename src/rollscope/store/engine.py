@@ -13,11 +13,11 @@ from . import views
 
 
 def configuration(
-    temporary: Path, threads: int | None
+    temporary: Path, threads: int | None, memory: int | None = None
 ) -> dict[str, str | bool | int | float | list[str]]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{max(1 << 30, memory * 4 // 10)}B",
+        "memory_limit": f"{memory or max(1 << 30, there * 4 // 10)}B",
         "temp_directory": str(temporary / "spill"),
         "autoinstall_known_extensions": False,
         # A filter by up to so many ids skips the rows of others before their text is read:

@@ -68,11 +68,20 @@ class Piece(NamedTuple):
 class Reader:
     """Reads a store. Close it, or use it as a context manager."""
 
-    def __init__(self, root: Path | str | None = None, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        root: Path | str | None = None,
+        *,
+        threads: int | None = None,
+        memory: int | None = None,
+        only: Path | None = None,
+    ) -> None:
+        """`threads` and `memory` (bytes) bound the engine; `only` is the directory of the one
+        run that is read."""
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
         self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
         """A directory that goes with the reader. Besides the store the only one it may touch."""
-        self._database = duckdb.connect(config=configuration(temporary, threads))
+        self._database = duckdb.connect(config=configuration(temporary, threads, memory))
         # GLOBAL: without it a setting of an extension holds for this one connection alone.
         self._database.execute("SET GLOBAL parquet_metadata_cache = true")
         confine(self._database, [self.root, temporary])
@@ -80,7 +89,7 @@ class Reader:
         self._local = threading.local()
         self._lock = threading.RLock()
         self._version = 0
-        self._watching = Watching(self.root)
+        self._watching = Watching(self.root, only)
         self._units: dict[str, Unit] = {}
         self._db = self._database.cursor()
         self._shapes = views.Shapes(self._db)

@@ -25,14 +25,16 @@ class RunInfo(NamedTuple):
     directory: Path
 
 
-def find_runs(root: Path, known: dict[Path, RunInfo]) -> dict[Path, RunInfo]:
-    """Every run, by directory; those known before are not looked at again."""
+def find_runs(
+    root: Path, known: dict[Path, RunInfo], only: Path | None = None
+) -> dict[Path, RunInfo]:
+    """Every run, or the one in `only`, by directory; those known are not looked at again."""
+    there = (d for project in _directories(root) for d in _directories(project))
     found = {}
-    for project in _directories(root):
-        for directory in _directories(project):
-            info = known.get(directory) or _read(directory)
-            if info is not None:
-                found[directory] = info
+    for directory in there if only is None else [only] if only.is_dir() else []:
+        info = known.get(directory) or _read(directory)
+        if info is not None:
+            found[directory] = info
     return found
 
 

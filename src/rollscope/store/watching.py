@@ -22,10 +22,11 @@ class Watched:
 
 
 class Watching:
-    """All runs of a store."""
+    """All runs of a store, or only the one in the directory `only`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, only: Path | None = None) -> None:
         self._root = root
+        self._only = only
         self.runs: dict[Path, Watched] = {}
         """By directory."""
         self.broken: dict[str, str] = {}
@@ -36,7 +37,7 @@ class Watching:
         known = {directory: run.info for directory, run in self.runs.items()}
         self.runs = {
             directory: self.runs.get(directory) or Watched(info)
-            for directory, info in find_runs(self._root, known).items()
+            for directory, info in find_runs(self._root, known, self._only).items()
         }
         changed = []
         for directory, run in self.runs.items():

@@ -104,7 +104,10 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     sample: Any = None
     counters: Counters = msgspec.field(default_factory=Counters)
     problems: list[Problem] = msgspec.field(default_factory=list)
-    sinks: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    forwarded_to: list[str] = msgspec.field(default_factory=list)
+    """Where its rollouts are to be forwarded, as it was asked for."""
+    hints: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """What the trainer itself opened there, by sink."""
 
 
 def new_writer() -> str:

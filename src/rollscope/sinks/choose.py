@@ -1,0 +1,67 @@
+"""Which rollouts of a step a sink may have: its cap, exact over all workers.
+
+The whole step is at hand here, so counts are exact: the groups with the lowest hashes win, as
+`Sample` draws them, each with all its rollouts. A group of which one rollout was sent stays
+chosen, whatever comes later. Failed rollouts get no extra room: these systems cost per trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from ..capture.sample import Sample, draw
+
+
+class Slot(NamedTuple):
+    """What a cap is counted over."""
+
+    launch: str | None
+    step: int | None
+    split: str | None
+
+
+class Row(NamedTuple):
+    """What is asked of the store about every rollout."""
+
+    id: str
+    slot: Slot
+    group: str
+    ended: bool
+    """It will not grow any more, and is not superseded."""
+    known: bool
+    """Its reward, or that there will be none."""
+    digest: str
+    """Of the facts that may still change."""
+
+
+def waits_for_step(sample: Sample | None) -> bool:
+    """Does a choice need the whole step? The lowest hashes are known only then."""
+    return sample is not None and (
+        sample.groups_per_step is not None or sample.rollouts_per_step is not None
+    )
+
+
+def choose(rows: Sequence[Row], sample: Sample | None, sent: Container[str]) -> list[Row]:
+    """Those rows of one slot that the cap lets through."""
+    if sample is None:
+        return list(rows)
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    begun = [name for name, group in groups.items() if any(row.id in sent for row in group)]
+    drawn = sorted(
+        (draw(sample.seed, group[0].slot.step, name), name)
+        for name, group in groups.items()
+        if name not in begun
+    )
+    chosen = [groups[name] for name in begun]
+    for number, name in drawn:
+        kept = sum(map(len, chosen))
+        if (
+            (sample.fraction is None or number < sample.fraction)
+            and (sample.groups_per_step is None or len(chosen) < sample.groups_per_step)
+            and (sample.rollouts_per_step is None or kept < sample.rollouts_per_step)
+        ):
+            chosen.append(groups[name])
+    return [row for group in chosen for row in group]

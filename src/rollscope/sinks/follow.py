@@ -1,0 +1,113 @@
+"""Forwarding, as the training processes see it: start the process that does it, and tell how
+it went at the end. Called by the writer's background thread; never does the work itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..store.writers import WriterInfo, is_gone, read_infos, steady
+from . import lock
+from . import state as states
+from .spec import load, parse
+
+if TYPE_CHECKING:
+    import subprocess
+
+_LONGEST = 300.0  # seconds until a process that ended at once is started again, at most
+
+_started: list[subprocess.Popen[bytes]] = []  # kept, so that nobody waits for or warns of them
+
+
+class Follower:
+    """Sees to it that a run is forwarded while this process writes to it."""
+
+    def __init__(self, directory: Path, sinks: Iterable[str]) -> None:
+        self._directory = directory
+        self._names = [spec.name for spec in parse(sinks)]
+        self._tries: dict[str, tuple[int, float]] = {}
+        """How often a process was started, and when the next one may be."""
+
+    def beat(self, info: WriterInfo) -> list[str]:
+        """With every heartbeat: look what the trainer opened, and who forwards. Returns what
+        went wrong, in words."""
+        wrong = []
+        for name in self._names:
+            try:
+                hints = dict(load(name).hints())
+                if hints:
+                    info.hints[name] = hints
+            except Exception as error:
+                wrong.append(f"{name}: looking for what the trainer opened: {error!r}")
+            try:
+                self._start(name)
+            except lock.Unsupported as error:
+                wrong.append(
+                    f"{name}: nothing is forwarded, because the store's file system has no locks "
+                    f"({error}); send it later: rollscope export {name} run:{info.run}"
+                )
+            except Exception as error:  # no processes left, no right to write, ...
+                wrong.append(f"{name}: the forwarding process did not start ({error})")
+        return wrong
+
+    def _start(self, name: str) -> None:
+        """Start the forwarding process unless there is one, now and then."""
+        count, soonest = self._tries.get(name, (0, 0.0))
+        if steady() < soonest or lock.is_held(self._directory, name):
+            return
+        import subprocess  # 10 ms that `import rollscope` need not pay
+
+        self._tries[name] = (count + 1, steady() + min(_LONGEST, 2.0**count))
+        _started[:] = [process for process in _started if process.poll() is None]
+        _started.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "rollscope.sinks", str(self._directory), name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "ROLLSCOPE": "off"},
+            )
+        )
+
+    def finish(self, wait: float) -> str:
+        """After this writer ended: wait until all is sent, while that goes on; say how it went."""
+        others = read_infos(self._directory).values()
+        if any(info.finished is None and not is_gone(info) for info in others):
+            return self._words("other processes still record: forwarding goes on")
+        deadline = time.monotonic() + wait
+        while left := [name for name in self._names if not self._is_complete(name, len(others))]:
+            try:
+                for name in left:
+                    self._start(name)
+            except Exception as error:  # no locks, no processes left: told with the heartbeat
+                return self._words(f"not sent on ({error}); later: rollscope export {left[0]}")
+            if time.monotonic() >= deadline or all(map(self._is_stuck, left)):
+                return self._words("the forwarding process goes on")
+            time.sleep(0.05)
+        return self._words("")
+
+    def _is_complete(self, name: str, writers: int) -> bool:
+        state = states.read(self._directory, name)
+        return state is not None and state.complete >= writers
+
+    def _is_stuck(self, name: str) -> bool:
+        """Is there nothing to wait for: does the other system fail, or was it given up?"""
+        state = states.read(self._directory, name)
+        return state is not None and state.complete == 0 and state.failures > 0
+
+    def _words(self, rest: str) -> str:
+        told = []
+        for name in self._names:
+            state = states.read(self._directory, name)
+            if state is None:
+                told.append(f"{name}: nothing sent yet")
+                continue
+            trouble = states.trouble(state)
+            told.append(f"{name}: {states.words(state)}" + (f"; {trouble}" if trouble else ""))
+        text = "; ".join(told)
+        return f"{text}; {rest} (rollscope doctor tells)" if rest else text

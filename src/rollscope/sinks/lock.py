@@ -1,0 +1,46 @@
+"""Who forwards: the process that holds `<run>/sinks/<name>.lock`.
+
+The kernel lets go of the lock when the process ends, however it ends, so there is never a
+stale one. Only forwarding needs it: a writer asks whether it is held, and never waits for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+
+class Unsupported(Exception):
+    """This file system has no locks."""
+
+
+def path(directory: Path, name: str) -> Path:
+    return directory / "sinks" / f"{name}.lock"
+
+
+def take(directory: Path, name: str) -> int | None:
+    """Become the one that forwards: a descriptor to keep open; None: another one is."""
+    file = path(directory, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return None
+        raise Unsupported(f"{file}: {os.strerror(error.errno or 0)}") from error
+    return fd
+
+
+def is_held(directory: Path, name: str) -> bool:
+    """Does a process forward now? Raises Unsupported."""
+    if not path(directory, name).exists():
+        return False
+    fd = take(directory, name)
+    if fd is None:
+        return True
+    os.close(fd)
+    return False

@@ -1,0 +1,162 @@
+"""What there is to do: which rollouts of a run may be sent, and which sent ones have changed.
+
+One cheap query tells the steps that changed since the last look; only of those the rollouts
+are listed, by id, group and a digest of their facts. Whole rollouts are never read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from duckdb import DuckDBPyConnection
+
+from ..capture.sample import Sample
+from ..store.reader import Reader
+from .choose import Row, Slot, choose, waits_for_step
+from .journal import Journal, Pair
+
+MOST = 50_000
+"""Rollouts that are listed at a time: bounds the memory of a run that is behind."""
+
+_ENDS = "('failed', 'dropped', 'rejected')"
+_FACTS = (
+    "reward, map_entries(rewards), map_entries(reward_texts), advantage, fate, fate_reason, "
+    "trained_step, stop_reason, truncated, error_kind, error_type, error_text, labels, flags, "
+    "meta::VARCHAR"
+)
+_ENDED = "(NOT coalesce(open, false) AND NOT superseded)"
+_KNOWN = (
+    "(reward IS NOT NULL OR error_kind IS NOT NULL OR error_type IS NOT NULL "
+    f"OR error_text IS NOT NULL OR coalesce(fate IN {_ENDS}, false))"
+)
+
+
+class Work(NamedTuple):
+    """What a look found."""
+
+    new: list[Pair]
+    """To be sent, the oldest step first."""
+    changed: list[Pair]
+    """Sent before, with other facts."""
+    waiting: int
+    """Rollouts that are ready, listed here or not yet."""
+    left_out: int
+    """Rollouts that the cap does not let through."""
+
+
+class Looker:
+    """Looks at one run again and again. Remembers what did not change."""
+
+    def __init__(self, reader: Reader, project: str, run: str, sample: Sample | None) -> None:
+        self._reader = reader
+        self._names = [project, run]
+        self._sample = sample
+        self._settled: dict[Slot, object] = {}
+        """Slots in which nothing was left to do, and what they looked like then."""
+        self._left_out: dict[Slot, int] = {}
+
+    def look(self, journal: Journal | None, is_over: bool) -> Work:
+        """What is to be done now. `is_over`: all writers have ended, nothing more will come."""
+        return self._reader.reading(lambda db: self._look(db, journal, is_over))
+
+    def _look(self, db: DuckDBPyConnection, journal: Journal | None, is_over: bool) -> Work:
+        slots = self._slots(db)
+        last: dict[str | None, int] = {}
+        for slot, _, _ in slots:
+            if slot.step is not None:
+                last[slot.launch] = max(slot.step, last.get(slot.launch, slot.step))
+        new: list[Pair] = []
+        changed: list[Pair] = []
+        beyond = 0
+        for batch in _batches(
+            [
+                (slot, count, (mark, self._step_over(slot, last, is_over)))
+                for slot, count, mark in slots
+                if self._settled.get(slot) != (mark, self._step_over(slot, last, is_over))
+            ]
+        ):
+            if len(new) + len(changed) >= MOST:
+                beyond += sum(count for _, count, _ in batch)
+                continue
+            rows = self._rows(db, [slot for slot, _, _ in batch])
+            for slot, _, look in batch:
+                send, update = self._sort(slot, rows.get(slot, []), look[1], journal)
+                new += send
+                changed += update
+                if send or update or journal is None:
+                    self._settled.pop(slot, None)
+                else:
+                    self._settled[slot] = look
+        return Work(new, changed, len(new) + beyond, sum(self._left_out.values()))
+
+    def _step_over(self, slot: Slot, last: dict[str | None, int], is_over: bool) -> bool:
+        """Has a later step of the same launch begun, or has everything ended?"""
+        return is_over or (slot.step is not None and slot.step < last[slot.launch])
+
+    def _sort(
+        self, slot: Slot, rows: list[Row], is_over: bool, journal: Journal | None
+    ) -> tuple[list[Pair], list[Pair]]:
+        sent = journal.sent if journal is not None else {}
+        gave_up = journal.gave_up if journal is not None else set()
+        doubtful = journal.doubtful if journal is not None else {}
+        changed = [(r.id, r.digest) for r in rows if r.id in sent and sent[r.id] != r.digest]
+        if waits_for_step(self._sample) and not is_over:
+            return [], changed
+        chosen = choose(rows, self._sample, sent.keys() | doubtful.keys())
+        self._left_out[slot] = sum(row.ended for row in rows) - sum(row.ended for row in chosen)
+        new = [
+            (row.id, row.digest)
+            for row in chosen
+            if row.ended and (row.known or is_over) and row.id not in sent and row.id not in gave_up
+        ]
+        return new, changed
+
+    def _slots(self, db: DuckDBPyConnection) -> list[tuple[Slot, int, int]]:
+        """Every slot with the number of its rollouts and a mark that changes when they do."""
+        found = db.execute(
+            f"SELECT launch, step, split, count(*), bit_xor(hash(id, {_ENDED}, {_FACTS})) "
+            "FROM rollouts WHERE project = ? AND run = ? GROUP BY ALL "
+            "ORDER BY step NULLS FIRST, launch, split",
+            self._names,
+        ).fetchall()
+        return [(Slot(*row[:3]), row[3], row[4]) for row in found]
+
+    def _rows(self, db: DuckDBPyConnection, slots: list[Slot]) -> dict[Slot, list[Row]]:
+        """The rollouts of these slots, each once."""
+        wanted = set(slots)
+        steps = [slot.step for slot in slots if slot.step is not None]
+        where = ["step IS NULL"] if len(steps) < len(slots) else []
+        where += [f"step BETWEEN {min(steps)} AND {max(steps)}"] if steps else []
+        found = db.execute(
+            'SELECT id, launch, step, split, coalesce(task, "group", key, id), '
+            f"{_ENDED}, {_KNOWN}, left(md5(to_json([{_as_text(_FACTS)}])), 16) "
+            f"FROM rollouts WHERE project = ? AND run = ? AND ({' OR '.join(where)}) "
+            'ORDER BY "group", index, time, id',
+            self._names,
+        ).fetchall()
+        rows: dict[Slot, dict[str, Row]] = {}
+        for id, launch, step, split, group, ended, known, digest in found:
+            slot = Slot(launch, step, split)
+            if slot in wanted:
+                rows.setdefault(slot, {})[id] = Row(id, slot, group, ended, known, digest)
+        return {slot: list(found.values()) for slot, found in rows.items()}
+
+
+def _as_text(columns: str) -> str:
+    return ", ".join(f"to_json({column})" for column in columns.split(", "))
+
+
+_Seen = tuple[Slot, int, tuple[int, bool]]
+
+
+def _batches(slots: list[_Seen]) -> Iterator[list[_Seen]]:
+    """Neighbouring slots, about 10,000 rollouts together."""
+    batch: list[_Seen] = []
+    for slot in slots:
+        batch.append(slot)
+        if sum(count for _, count, _ in batch) >= 10_000:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

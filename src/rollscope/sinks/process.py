@@ -1,0 +1,198 @@
+"""The forwarding process: one for each run and sink, whichever writer started it.
+
+It reads the run as anybody does, so rollouts are whole and folded over all workers, and caps
+are exact. A process for each sink, because one that hangs or takes its process down must hold
+up neither the others nor anybody else: the watchdog ends it, and a writer starts it again.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ..store import paths
+from ..store.reader import Reader
+from ..store.writers import Watch, WriterInfo, place, process_start, read_infos
+from .base import Target
+from .look import Looker, Work
+from .send import Failure, Sender
+from .spec import Spec, parse
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the run, at least."""
+LOOK_SHARE = 20
+"""A look may take so many times less than the time between two."""
+HUNG = 120.0
+"""Seconds after which a call of a sink is taken for hung."""
+GIVE_UP = 600.0
+"""Seconds without a success, after all writers have ended, until the process gives up."""
+MEMORY = 512 << 20
+"""The reader's share; what does not fit goes to its temporary directory."""
+
+
+class Asked(NamedTuple):
+    """What the writers of a run ask of a sink."""
+
+    spec: Spec
+    hints: Mapping[str, str]
+    notes: list[str]
+
+
+def asked(infos: Iterable[WriterInfo], name: str) -> Asked | None:
+    """What is to be done: the newest launch says it, and of its writers the first one."""
+    mine = sorted((info for info in infos if _text(info, name)), key=lambda info: info.started)
+    if not mine:
+        return None
+    last = [info for info in mine if info.launch == mine[-1].launch]
+    notes = []
+    texts = list(dict.fromkeys(_text(info, name) for info in last))
+    if len(texts) > 1:
+        notes.append(f"processes ask for it differently; {texts[0]} holds, not {texts[1:]}")
+    found = [info.hints[name] for info in last if info.hints.get(name)]
+    other = next((hints for hints in found if hints != found[0]), None)
+    if other is not None:
+        notes.append(f"the trainer opened several: {found[0]} is joined, not {other}")
+    return Asked(parse(texts[0])[0], found[0] if found else {}, notes)
+
+
+def _text(info: WriterInfo, name: str) -> str:
+    return next((text for text in info.forwarded_to if text.partition(":")[0].strip() == name), "")
+
+
+class Forwarding:
+    """Forwards one run to one sink until everything has ended and is sent."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.directory = directory
+        self.name = name
+        names = paths.read_run(directory)
+        if names is None:
+            raise FileNotFoundError(f"{directory} is no run")
+        self._names = names.project, names.run
+        self._watch = Watch()
+        self._infos: dict[str, WriterInfo] = {}
+        self._asked: Asked | None = None
+        self._sender: Sender | None = None
+        self._looker: Looker | None = None
+        self._failing_since: float | None = None
+        self._pause = 0.0
+        self._sent_for = 0.0
+
+    def run(self) -> None:
+        root = self.directory.parent.parent
+        with Reader(root, only=self.directory, threads=1, memory=MEMORY) as reader:
+            while self.directory.is_dir():
+                began, self._sent_for = time.perf_counter(), 0.0
+                self._infos = read_infos(self.directory)  # before what they wrote is looked at
+                reader.refresh()
+                if not self._prepare(reader) or self._round(reader, self._is_over()):
+                    return
+                cost = time.perf_counter() - began - self._sent_for
+                self._sleep(max(LOOK_EVERY, LOOK_SHARE * cost))
+
+    # -- one round ---------------------------------------------------------------------------
+
+    def _prepare(self, reader: Reader) -> bool:
+        """Follow what the writers ask for. False: nobody asks for this sink."""
+        now = asked(self._infos.values(), self.name)
+        if now is None:
+            return False
+        before, self._asked = self._asked, now
+        if before is None or (before.spec, before.hints) != (now.spec, now.hints):
+            self._begin(reader, now)
+        self.sender.state.notes = now.notes
+        return True
+
+    def _begin(self, reader: Reader, now: Asked) -> None:
+        if self._sender is not None:
+            self._sender.close()
+        target = Target(*self._names, hints=now.hints)
+        self._sender = sender = Sender(self.directory, now.spec, target, watch=_watchdog)
+        self._looker = Looker(reader, *self._names, now.spec.sample)
+        state = sender.state
+        died_in = state.calling if state.ended is None else None
+        state.pid, state.place = os.getpid(), place()
+        state.process_start, state.started = process_start(os.getpid()), time.time()
+        state.ended, state.complete, state.calling = None, 0, None
+        if died_in is not None:
+            sender.failed(
+                f"{died_in}: the forwarding process ended inside this call, or was ended because "
+                f"it took longer than {HUNG:.0f} s"
+            )
+            sender.refuse(list(sender.journal.doubtful) if sender.journal else [])
+        if state.next_try is not None and state.failures:
+            self._pause = max(0.0, min(state.next_try - time.time(), 300.0))
+        sender.save()
+
+    def _is_over(self) -> bool:
+        return all(self._watch.is_dead(info) for info in self._infos.values())
+
+    def _round(self, reader: Reader, is_over: bool) -> bool:
+        """Look, and send what is ready. True: there is nothing left to do, now or later."""
+        sender, looker = self.sender, self._looker
+        assert looker is not None
+        work = looker.look(sender.journal, is_over)
+        counts = sender.state.counts
+        counts.waiting, counts.left_out = work.waiting, work.left_out
+        if self._pause <= 0 and (work.new or work.changed) and (is_over or self._has_hints()):
+            self._try(sender, work, reader)
+        if is_over and not counts.waiting and not (self._pause or work.changed):
+            sender.state.complete = len(self._infos)
+            self._end()
+            return True
+        if is_over and self._is_hopeless():
+            self._end()
+            return True
+        sender.save()
+        return False
+
+    def _has_hints(self) -> bool:
+        """Had every writer the time to tell what the trainer opened itself?"""
+        return all(info.beat >= 2 or self._watch.is_dead(info) for info in self._infos.values())
+
+    def _try(self, sender: Sender, work: Work, reader: Reader) -> None:
+        began = time.perf_counter()
+        waiting = work.waiting
+        try:
+            for done in sender.send(work.new, reader.get):
+                sender.state.counts.waiting = waiting - done
+                sender.save()
+            for _ in sender.update(work.changed, reader.get):
+                pass
+            self._failing_since = None
+        except Failure as failure:
+            self._pause = sender.failed(failure)
+            self._failing_since = self._failing_since or time.monotonic()
+        self._sent_for = time.perf_counter() - began
+
+    def _is_hopeless(self) -> bool:
+        since = self._failing_since
+        return since is not None and time.monotonic() - since > GIVE_UP
+
+    def _end(self) -> None:
+        sender = self.sender
+        sender.close()
+        sender.state.ended, sender.state.next_try = time.time(), None
+        sender.save()
+
+    def _sleep(self, seconds: float) -> None:
+        """Until the next look; a failing system is left alone for longer."""
+        time.sleep(min(seconds, 60.0))
+        self._pause = max(0.0, self._pause - seconds)
+
+    @property
+    def sender(self) -> Sender:
+        assert self._sender is not None
+        return self._sender
+
+
+def _watchdog(is_calling: bool) -> None:
+    """End the process if a call does not return: also one that never lets go of Python."""
+    if is_calling:
+        faulthandler.dump_traceback_later(HUNG, exit=True)
+    else:
+        faulthandler.cancel_dump_traceback_later()

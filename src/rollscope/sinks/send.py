@@ -1,0 +1,271 @@
+"""Sending to one sink: the journal around each call, and the trouble that calls make.
+
+Used by the forwarding process while a run goes on, and by `rollscope export` afterwards; both
+write the same journal, so that what one has sent the other does not send again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ..model import Rollout
+from . import state as states
+from .base import Sink, Target
+from .journal import Journal, Pair
+from .spec import Spec, load
+from .state import State
+
+T = TypeVar("T")
+Get = Callable[[str], Rollout | None]
+
+BATCH = 32
+"""Rollouts that are sent at a time."""
+BATCH_SIZE = 8 << 20
+"""Characters of text that are sent at a time, about."""
+REFUSED = 3
+"""So often a single rollout may fail, while others do not, until it is given up."""
+LONGEST_WAIT = 300.0
+"""Seconds between two tries, at most."""
+
+
+class Failure(Exception):
+    """The other system, or its library, does not do what was asked. The text is for people."""
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return float(min(LONGEST_WAIT, 2.0 ** min(failures - 1, 20)) * random.uniform(0.5, 1.5))
+
+
+class Sender:
+    """Sends the rollouts of one run to one sink, each once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        spec: Spec,
+        target: Target,
+        *,
+        watch: Callable[[bool], None] = lambda is_calling: None,
+        again: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.spec = spec
+        self.state = states.read(directory, spec.name) or State(sink=str(spec))
+        self.state.sink = str(spec)
+        self.journal: Journal | None = None
+        self._target = target
+        self._sink: Sink | None = None
+        self._watch = watch
+        self._again = again
+        self._batch = BATCH
+        if self.state.to is not None and not again:
+            self._read_journal(self.state.to)
+
+    # -- the connection ------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Open the sink, unless it is open."""
+        if self._sink is not None:
+            return
+        sink = self._call("open", lambda: load(self.spec.name)(self._target, self.spec.own))
+        to = self._call("open", sink.open)
+        if to != self.state.to or self.journal is None:
+            self._read_journal(to)
+        self.state.to = to
+        self._sink = sink
+
+    def _read_journal(self, to: str) -> None:
+        if self.journal is not None:
+            self.journal.close()
+        path = self.directory / "sinks" / f"{self.spec.name}.jsonl"
+        self.journal = Journal(path, to, forget=self._again)
+        self.state.counts.sent = len(self.journal.sent)
+        self.state.counts.gave_up = len(self.journal.gave_up)
+
+    def close(self) -> None:
+        """Let go of the sink, as far as it lets us."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            try:
+                self._call("close", sink.close)
+            except Failure as failure:
+                self.failed(failure)
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    # -- sending -------------------------------------------------------------------------
+
+    def send(self, pairs: Sequence[Pair], get: Get) -> Iterator[int]:
+        """Send these rollouts; yields after each batch how many of them are done with.
+
+        Raises Failure: the rest is to be tried again later.
+        """
+        self.connect()
+        journal = self._journal
+        self._ask(journal)
+        left = [pair for pair in pairs if pair[0] not in journal.sent]
+        left.sort(key=lambda pair: self._is_odd(pair[0]))  # the suspicious ones last
+        while left:
+            batch, rollouts = self._take(left, get)
+            if rollouts:
+                self._send(batch, rollouts)
+            left = left[len(batch) :]
+            yield len(pairs) - len(left)
+
+    def _take(self, left: Sequence[Pair], get: Get) -> tuple[list[Pair], list[Rollout]]:
+        """The next few, whole. One that is gone from the store is left out."""
+        batch: list[Pair] = []
+        rollouts: list[Rollout] = []
+        size = 0
+        for pair in left[: 1 if self._is_odd(left[0][0]) else self._batch]:
+            if size > BATCH_SIZE:
+                break
+            batch.append(pair)
+            rollout = get(pair[0])
+            if rollout is not None:
+                rollouts.append(rollout)
+                size += _size(rollout)
+        return batch, rollouts
+
+    def _send(self, batch: list[Pair], rollouts: list[Rollout]) -> None:
+        journal, sink = self._journal, self._opened
+        journal.sending(batch)
+        self.save()
+        try:
+            self._call("send", lambda: sink.send(rollouts))
+        except Failure:
+            self.refuse([id for id, _ in batch])
+            raise
+        there = {rollout.id for rollout in rollouts}
+        journal.have([pair for pair in batch if pair[0] in there])
+        journal.has_not(id for id, _ in batch if id not in there)
+        self._batch = min(BATCH, 2 * self._batch)
+        self.state.counts.sent = len(journal.sent)
+        self._judge(journal)
+        self.worked()
+
+    def refuse(self, ids: Sequence[str]) -> None:
+        """A sending failed. Is it the system, or one of the rollouts? Smaller batches tell."""
+        self._batch = max(1, min(len(ids), self._batch) // 2)
+        if len(ids) == 1 and ids[0] not in self.state.suspects:
+            self.state.suspects.append(ids[0])
+
+    def _is_odd(self, id: str) -> int:
+        return (id in self.state.suspects) + self.state.refused.get(id, 0)
+
+    def _judge(self, journal: Journal) -> None:
+        """Something was sent, so the system works: what failed alone was refused."""
+        refused = self.state.refused
+        for id in self.state.suspects:
+            refused[id] = refused.get(id, 0) + 1
+        self.state.suspects = []
+        hopeless = [id for id, times in refused.items() if times >= REFUSED]
+        for id in {*hopeless, *(refused.keys() & journal.sent.keys())}:
+            del refused[id]
+        if hopeless:
+            journal.give_up(hopeless)
+            self.state.counts.gave_up = len(journal.gave_up)
+
+    def _ask(self, journal: Journal) -> None:
+        """Of those whose sending failed or was cut off: did they arrive?"""
+        doubtful = dict(journal.doubtful)
+        if doubtful:
+            sink = self._opened
+            held: Collection[str] = self._call("holds", lambda: sink.holds(doubtful.keys()))
+            journal.have([(id, digest) for id, digest in doubtful.items() if id in held])
+            journal.has_not(id for id in doubtful if id not in held)
+
+    def update(self, pairs: Sequence[Pair], get: Get) -> Iterator[int]:
+        """Tell later facts of rollouts that were sent. Raises Failure."""
+        self.connect()
+        journal, sink = self._journal, self._opened
+        for number, pair in enumerate(pairs, 1):
+            rollout = get(pair[0])
+            if rollout is not None:
+                could = self._call("update", lambda whole=rollout: sink.update(whole))  # type: ignore[misc]
+                self.state.counts.updated += bool(could)
+                self.state.counts.not_updated += not could
+            journal.have([pair])
+            self.worked()
+            yield number
+
+    # -- what goes wrong -----------------------------------------------------------------
+
+    def _call(self, name: str, call: Callable[[], T]) -> T:
+        """Every call of a sink. What it raises becomes a Failure with words for people."""
+        self.state.calling = name
+        self.save()
+        self._watch(True)
+        try:
+            return call()
+        except ImportError as error:
+            raise Failure(_missing(self.spec.name, error)) from error
+        except Exception as error:
+            raise Failure(f"{name}: {type(error).__name__}: {error}") from error
+        finally:
+            self._watch(False)
+            self.state.calling = None
+
+    def failed(self, why: Failure | str) -> float:
+        """Count a failure; returns how many seconds to wait."""
+        state = self.state
+        state.counts.failed += 1
+        state.failures += 1
+        state.error, state.error_time = str(why)[:1000], time.time()
+        wait = backoff(state.failures)
+        state.next_try = time.time() + wait
+        self.save()
+        return wait
+
+    def worked(self) -> None:
+        """Something went well."""
+        self.state.failures = 0
+        self.state.next_try = None
+
+    def save(self) -> None:
+        states.write(self.directory, self.spec.name, self.state)
+
+    @property
+    def _journal(self) -> Journal:
+        assert self.journal is not None, "connect first"
+        return self.journal
+
+    @property
+    def _opened(self) -> Sink:
+        assert self._sink is not None, "connect first"
+        return self._sink
+
+
+def _missing(name: str, error: ImportError) -> str:
+    module = (error.name or str(error)).partition(".")[0]
+    return (
+        f"the sink {name!r} needs the package {module!r}, which is not installed here: "
+        f"pip install {PACKAGES.get(name, module)}"
+    )
+
+
+PACKAGES: Mapping[str, str] = {
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+    "weave": "weave",
+    "otlp": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+}
+"""What to install for a sink."""
+
+
+def _size(rollout: Rollout) -> int:
+    """Characters of its texts."""
+    size = 0
+    for message in rollout.messages:
+        content = message.content
+        if isinstance(content, str):
+            size += len(content)
+        else:
+            size += sum(len(part.text or "") + len(part.image or "") for part in content or ())
+    return size

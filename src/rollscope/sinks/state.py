@@ -1,0 +1,123 @@
+"""How forwarding goes: `<run>/sinks/<name>.json`, replaced as it goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from ..store.paths import replace_file
+from . import lock
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """What became of the rollouts of a run, as far as one sink is concerned."""
+
+    sent: int = 0
+    """The other system has them."""
+    updated: int = 0
+    """Times that later facts of a sent one were taken, by this and earlier processes."""
+    not_updated: int = 0
+    """Times that the other system could not take later facts."""
+    waiting: int = 0
+    """Ready to be sent, and not sent yet."""
+    left_out: int = 0
+    """Not sent, because the cap says so."""
+    failed: int = 0
+    """Calls of the other system that failed; each was tried again."""
+    gave_up: int = 0
+    """Rollouts that the other system refused again and again; not tried any more."""
+
+
+class State(msgspec.Struct, kw_only=True):
+    """`<run>/sinks/<name>.json`."""
+
+    sink: str
+    """As it was asked for, with its options."""
+    to: str | None = None
+    """Where the rollouts go, in the sink's words; None: not connected yet."""
+    pid: int = 0
+    place: str = ""
+    """Machine, boot and process namespace of `pid`."""
+    process_start: str | None = None
+    started: float = 0.0
+    ended: float | None = None
+    """When the forwarding process ended in order; None: it runs, or it was killed."""
+    complete: int = 0
+    """It ended with nothing left to do, when so many writers had ended; 0: it did not."""
+    calling: str | None = None
+    """The sink's method that is running; if the process is gone, it died or hung in it."""
+    counts: Counts = msgspec.field(default_factory=Counts)
+    error: str | None = None
+    """The last failure, in words for a person."""
+    error_time: float | None = None
+    failures: int = 0
+    """Failures since the last success."""
+    next_try: float | None = None
+    suspects: list[str] = msgspec.field(default_factory=list)
+    """Rollouts whose sending alone failed since the last success."""
+    refused: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often the sending of a rollout failed while others could be sent."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What else a person should know."""
+
+
+def path(directory: Path, name: str) -> Path:
+    return directory / "sinks" / f"{name}.json"
+
+
+def read(directory: Path, name: str) -> State | None:
+    """The state of a sink; None: it was never begun, or cannot be read."""
+    try:
+        return msgspec.json.decode(path(directory, name).read_bytes(), type=State)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def read_all(directory: Path) -> dict[str, State]:
+    """Every sink of a run, by name."""
+    found = {file.stem: read(directory, file.stem) for file in (directory / "sinks").glob("*.json")}
+    return {name: state for name, state in sorted(found.items()) if state is not None}
+
+
+def write(directory: Path, name: str, state: State) -> None:
+    """Raises OSError: on a full disk nothing may be forwarded, it could be forgotten."""
+    data = msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
+    file = path(directory, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, data)
+
+
+def is_forwarding(directory: Path, name: str) -> bool:
+    """Does a process forward now, as far as can be told?"""
+    try:
+        return lock.is_held(directory, name)
+    except (lock.Unsupported, OSError):  # no locks here, or no right to ask
+        return False
+
+
+def words(state: State) -> str:
+    """In a few words: what was sent, what was not, and why."""
+    c = state.counts
+    told = [f"{c.sent:,} sent"]
+    for count, what in (
+        (c.waiting, "waiting"),
+        (c.left_out, "left out by the cap"),
+        (c.gave_up, "refused by it and given up"),
+        (c.updated, "updated later"),
+        (c.not_updated, "later facts that it cannot take"),
+        (c.failed, "failed attempts"),
+    ):
+        told += [f"{count:,} {what}"] if count else []
+    return ", ".join(told) + (f"; to {state.to}" if state.to else "; not connected yet")
+
+
+def trouble(state: State) -> str | None:
+    """What is wrong now, if anything is."""
+    if not state.failures or state.error is None:
+        return None
+    text = f"{state.error} ({state.failures:,} failures in a row)"
+    if state.next_try is not None and state.ended is None:
+        text += f"; tried again in {max(0, state.next_try - time.time()):.0f} s"
+    return text

@@ -1,0 +1,68 @@
+"""Another package with a sink, and runs that are forwarded by real processes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollscope.sinks import lock
+from rollscope.sinks import state as states
+from rollscope.store import paths
+
+from . import notebook
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a notebook; the sink `notebook` is installed, here and in children."""
+    site = tmp_path / "site"
+    info = site / "notebook_sink-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(notebook.__file__, site / "notebook_sink.py")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: notebook-sink\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rollscope.sinks]\nnotebook = notebook_sink:Notebook\n")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("ROLLSCOPE_QUIET", "1")
+    folder = tmp_path / "book"
+    folder.mkdir()
+    yield folder
+    sys.modules.pop("notebook_sink", None)
+
+
+def run_dir(store: Path, project: str = "p", run: str = "r") -> Path:
+    return paths.run_dir(store, project, run)
+
+
+def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = 90) -> Any:
+    """Wait until `condition` gives something true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"never came: {what or condition}"
+        time.sleep(0.05)
+
+
+def wait_complete(store: Path, name: str = "notebook") -> states.State:
+    """Wait until the forwarding process has ended with nothing left to do."""
+
+    def done() -> states.State | None:
+        state = states.read(run_dir(store), name)
+        is_over = state is not None and state.complete and not lock.is_held(run_dir(store), name)
+        return state if is_over else None
+
+    found: states.State = wait_for(done, "the end of forwarding")
+    return found
+
+
+def sent(book: Path) -> list[Any]:
+    """Ids in the order they were sent."""
+    return [line["id"] for line in notebook.read(book) if line["call"] == "send"]
