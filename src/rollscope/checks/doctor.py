@@ -83,7 +83,10 @@ def _sinks(run: RunInfo) -> Iterator[Finding]:
             text = f"sink {name}: {state.counts.waiting:,} are not sent, and no process sends them"
             yield Finding("warning", text, where, rest)
         if state.counts.gave_up:
-            text = f"sink {name}: it refused {state.counts.gave_up:,} rollouts; they are given up"
+            text = (
+                f"sink {name}: it refused {state.counts.gave_up:,} rollouts for good; "
+                f"the last time it said: {state.gave_up_why}"
+            )
             yield Finding("warning", text, where, f"{rest} --again")
         for note in state.notes:
             yield Finding("warning", f"sink {name}: {note}", where)

@@ -46,12 +46,19 @@ class Sink:
         """What the trainer opened there itself, asked now and then in each training process.
 
         Must be cheap and must not import the other system: if it is not loaded, the trainer
-        cannot have opened anything.
+        cannot have opened anything. Asked by a thread of its own. The forwarding process may
+        have another working directory: make paths absolute. Tell no secrets: they are written
+        to the store.
         """
         return {}
 
     def open(self) -> str:
-        """Connect. The answer says for people where the rollouts go: an address or a file."""
+        """Connect. The answer says for people where the rollouts go: an address or a file.
+
+        It must be the same each time for the same place: what was sent is remembered with it.
+        An option wins over the environment, that over the hints, those over the names of the
+        target.
+        """
         raise NotImplementedError
 
     def send(self, rollouts: Sequence[Rollout]) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..model import Rollout
 from . import state as states
-from .base import Sink, Target
+from .base import Refused, Sink, Target
 from .journal import Journal, Pair
 from .spec import Spec, load
 from .state import State
@@ -137,12 +137,15 @@ class Sender:
         journal, sink = self._journal, self._opened
         journal.sending(batch)
         self.save()
+        there = {rollout.id for rollout in rollouts}
         try:
             self._call("send", lambda: sink.send(rollouts))
+        except Refused as refused:
+            there -= refused.ids
+            self._give_up([id for id, _ in batch if id in refused.ids], str(refused))
         except Failure:
             self.refuse([id for id, _ in batch])
             raise
-        there = {rollout.id for rollout in rollouts}
         journal.have([pair for pair in batch if pair[0] in there])
         journal.has_not(id for id, _ in batch if id not in there)
         self._batch = min(BATCH, 2 * self._batch)
@@ -168,9 +171,13 @@ class Sender:
         hopeless = [id for id, times in refused.items() if times >= REFUSED]
         for id in {*hopeless, *(refused.keys() & journal.sent.keys())}:
             del refused[id]
-        if hopeless:
-            journal.give_up(hopeless)
-            self.state.counts.gave_up = len(journal.gave_up)
+        self._give_up(hopeless, self.state.error or "")
+
+    def _give_up(self, ids: list[str], why: str) -> None:
+        if ids:
+            self._journal.give_up(ids)
+            self.state.counts.gave_up = len(self._journal.gave_up)
+            self.state.gave_up_why = why
 
     def _ask(self, journal: Journal) -> None:
         """Of those whose sending failed or was cut off: did they arrive?"""
@@ -204,6 +211,8 @@ class Sender:
         self._watch(True)
         try:
             return call()
+        except Refused:
+            raise
         except ImportError as error:
             raise Failure(_missing(self.spec.name, error)) from error
         except Exception as error:

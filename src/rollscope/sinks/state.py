@@ -59,6 +59,8 @@ class State(msgspec.Struct, kw_only=True):
     """Rollouts whose sending alone failed since the last success."""
     refused: dict[str, int] = msgspec.field(default_factory=dict)
     """How often the sending of a rollout failed while others could be sent."""
+    gave_up_why: str | None = None
+    """What the other system said when it last refused a rollout for good."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What else a person should know."""
 
