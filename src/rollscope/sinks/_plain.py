@@ -1,0 +1,51 @@
+"""Values that any other system takes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..model.normalise import non_finite
+
+MOST_NUMBERS = 16
+"""A longer list of nothing but numbers is taken for tokens, log probabilities or pixels: those
+stay in the store."""
+
+
+def plain(value: Any) -> Any:
+    """A JSON value of the store as one that may be sent.
+
+    >>> plain({"n": float("nan"), 2: 2**70})
+    {'n': 'NaN', '2': '1180591620717411303424'}
+    """
+    if isinstance(value, dict):
+        return {text(str(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return non_finite(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return str(value)
+    return value
+
+
+def without_tokens(value: Any) -> Any:
+    """What a program handed over (inputs, outputs, meta), without long lists of numbers.
+
+    >>> without_tokens({"prompt_ids": list(range(1000)), "n": 8})
+    {'prompt_ids': '[1,000 numbers, not sent]', 'n': 8}
+    """
+    if isinstance(value, dict):
+        return {key: without_tokens(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if len(value) > MOST_NUMBERS and all(isinstance(item, (int, float)) for item in value):
+            return f"[{len(value):,} numbers, not sent]"
+        return [without_tokens(item) for item in value]
+    return value
+
+
+def text(value: str) -> str:
+    """UTF-8 has no half characters."""
+    return value.encode("utf-8", "replace").decode()

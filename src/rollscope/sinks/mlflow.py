@@ -1,0 +1,360 @@
+"""MLflow: a trace per rollout, in the experiment of the project, linked to the training run.
+
+Spans and what is known of the rollout go straight to the tracking store, without MLflow's own
+exporter: that one drops what it cannot send and only writes a line to its log.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..model import Error, Rollout
+from . import mlflow_sqlite
+from . import mlflow_trace as told
+from .base import Refused, Sink, Target
+
+_BATCH = 4_000_000
+"""Characters of spans in one request, roughly."""
+
+_OURS = "rollscope.run"
+"""Tag of a run that we made, by which it is found again."""
+
+
+class MLflow(Sink):
+    """Sends rollouts to an MLflow tracking store."""
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {
+        "tracking_uri": "where MLflow's store is (default: what the trainer uses, else "
+        "MLFLOW_TRACKING_URI, else MLflow's own default)",
+        "experiment": "name of the experiment (default: that of the trainer's run, else the "
+        "project)",
+        "run_id": "the run that the traces belong to (default: the one that the trainer has open)",
+    }
+
+    def __init__(self, target: Target, options: Mapping[str, str]) -> None:
+        super().__init__(target, options)
+        self._takes_spans = True
+        self._is_our_run = False
+
+    @classmethod
+    def hints(cls) -> Mapping[str, str]:
+        """The run that is open in any thread, and the store that is in use."""
+        found = {}
+        run = _open_run() or os.environ.get("MLFLOW_RUN_ID")
+        uri = _tracking_uri() or os.environ.get("MLFLOW_TRACKING_URI")
+        if run:
+            found["run_id"] = run
+        if uri:
+            found["tracking_uri"] = mlflow_sqlite.absolute(uri, str(Path.cwd()))
+        return found
+
+    def open(self) -> str:
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # the forwarder has its own
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        try:
+            import mlflow
+            from mlflow.tracing.client import TracingClient
+        except ImportError as error:
+            raise ImportError(f"{error}. Type: pip install mlflow") from error
+        hints, options = self.target.hints, self.options
+        uri = options.get("tracking_uri") or hints.get("tracking_uri") or mlflow.get_tracking_uri()
+        uri = mlflow_sqlite.absolute(uri, str(Path.cwd()))
+        mlflow_sqlite.prepare(uri)
+        self._client = mlflow.MlflowClient(uri)
+        self._tracing = TracingClient(uri)
+        run = self._trainers_run()
+        self._experiment = self._find_experiment(run)
+        if run is None:
+            run = self._our_run()
+        else:
+            self._bring_along(run.info.run_id)
+        self._run_id = run.info.run_id
+        page = f"#/experiments/{self._experiment}/runs/{self._run_id}/traces"
+        return f"{uri.rstrip('/')}/{page}" if uri.startswith("http") else uri
+
+    def send(self, rollouts: Sequence[Rollout]) -> None:
+        refused: dict[str, str] = {}
+        for batch in _batches([(r, told.spans(r)) for r in rollouts]):
+            refused |= self._send(batch)
+        if refused:
+            raise Refused(refused, next(iter(refused.values())))
+
+    def update(self, rollout: Rollout) -> bool:
+        """Tags and assessments follow the facts. What people changed there stays."""
+        id = told.trace_id(self._experiment, rollout)
+        before = self._info(id)
+        if before is None:  # somebody deleted it there
+            return False
+        root = next(span for span in told.spans(rollout) if span.parent is None)
+        known = {a.assessment_id: (a.name, _value(a), a.rationale) for a in before.assessments}
+        made = [
+            a
+            for a in told.assessments(rollout, id)
+            if known.get(a.id) != (a.name, a.value, a.rationale)
+        ]
+        self._log_spans([self._span(id, root)])
+        self._start(rollout, [root], made)
+        return True
+
+    def holds(self, ids: Collection[str]) -> set[str]:
+        """A trace is whole when it has the tag that is written last."""
+        found = {id: self._info(told.trace_id(self._experiment, id)) for id in ids}
+        return {
+            id
+            for id, info in found.items()
+            if info is not None and info.tags.get("rollscope.id") == id
+        }
+
+    def close(self) -> None:
+        if self._is_our_run:
+            self._client.set_terminated(self._run_id, "FINISHED")
+
+    # -- experiment and run ------------------------------------------------------------
+
+    def _trainers_run(self) -> Any:
+        """The run that was asked for or that the trainer has open; None if there is none."""
+        from mlflow.exceptions import MlflowException
+
+        asked = self.options.get("run_id")
+        id = asked or self.target.hints.get("run_id")
+        if not id:
+            return None
+        try:
+            return self._client.get_run(id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            if asked:
+                raise ValueError(f"mlflow: there is no run {asked!r} in this store") from error
+            return None  # the trainer's is in another store
+
+    def _find_experiment(self, run: Any) -> str:
+        from mlflow.exceptions import MlflowException
+
+        name = self.options.get("experiment")
+        if run is not None and name is None:
+            return str(run.info.experiment_id)
+        name = name or self.target.project
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                found = self._client.get_experiment_by_name(name)
+        if found.lifecycle_stage != "active":
+            raise ValueError(
+                f"mlflow: the experiment {name!r} was deleted. Restore it (mlflow experiments "
+                f"restore --experiment-id {found.experiment_id}) or name another: "
+                "mlflow:experiment=..."
+            )
+        return str(found.experiment_id)
+
+    def _our_run(self) -> Any:
+        """A run of our name, made once and found again."""
+        self._is_our_run = True
+        found = self._find_our_run()
+        if found is not None:
+            self._client.update_run(found.info.run_id, status="RUNNING")
+            return found
+        return self._client.create_run(
+            self._experiment, run_name=self.target.run, tags={_OURS: self._run_mark()}
+        )
+
+    def _find_our_run(self) -> Any:
+        query = f"tags.`{_OURS}` = '{self._run_mark()}'"
+        found = self._client.search_runs([self._experiment], query, max_results=1)
+        return found[0] if found else None
+
+    def _run_mark(self) -> str:
+        """Names may hold quotes, which MLflow's filters do not take."""
+        name = f"{self.target.project}\0{self.target.run}".encode("utf-8", "replace")
+        return hashlib.blake2b(name, digest_size=10).hexdigest()
+
+    def _bring_along(self, run_id: str) -> None:
+        """Traces that went to a run of ours before the trainer opened its own belong to both."""
+        ours = self._find_our_run()
+        if ours is None or ours.info.run_id == run_id:
+            return
+        token = None
+        while True:
+            page = self._client.search_traces(
+                locations=[self._experiment], run_id=ours.info.run_id, max_results=100,
+                page_token=token, include_spans=False,
+            )  # fmt: skip
+            if page:
+                self._client.link_traces_to_run([t.info.trace_id for t in page], run_id)
+            token = page.token
+            if not token:
+                return
+
+    # -- traces ------------------------------------------------------------------------
+
+    def _send(self, batch: Sequence[_Told]) -> dict[str, str]:
+        """Send traces; the answer names those that MLflow will never take, with the reason."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._log_spans(
+                [
+                    self._span(told.trace_id(self._experiment, rollout), span)
+                    for rollout, spans in batch
+                    for span in spans
+                ]
+            )
+            for rollout, spans in batch:
+                id = told.trace_id(self._experiment, rollout)
+                self._start(rollout, spans, told.assessments(rollout, id))
+        except MlflowException as error:
+            if error.get_http_status_code() not in (400, 413, 422):
+                raise
+            if len(batch) == 1:
+                return {str(batch[0][0].id): str(error)}
+            return {id: why for one in batch for id, why in self._send([one]).items()}
+        return {}
+
+    def _log_spans(self, spans: list[Any]) -> None:
+        if not self._takes_spans:
+            return
+        try:
+            self._tracing.log_spans(self._experiment, spans)
+        except NotImplementedError:  # an old server, or a store in files
+            self._takes_spans = False
+        except Exception as error:
+            if "span logging is not supported" not in str(error):
+                raise
+            self._takes_spans = False
+
+    def _start(
+        self, rollout: Rollout, spans: Sequence[told.Span], made: Iterable[told.Assessment]
+    ) -> None:
+        """Write what is known of the trace as a whole. MLflow calls that `start`."""
+        from mlflow.entities import TraceData, TraceInfo, TraceLocation, TraceState
+
+        id = told.trace_id(self._experiment, rollout)
+        has_failed = rollout.error is not None or rollout.fate == "failed"
+        request, response = told.previews(rollout)
+        metadata = {"mlflow.trace_schema.version": "3", "mlflow.sourceRun": self._run_id}
+        if rollout.group is not None:
+            metadata["mlflow.trace.session"] = rollout.group  # siblings beside each other
+        info = self._tracing.start_trace(
+            TraceInfo(
+                trace_id=id,
+                client_request_id=rollout.id,
+                trace_location=TraceLocation.from_experiment_id(self._experiment),
+                request_time=spans[0].start // 1_000_000,
+                execution_duration=told.duration(rollout),
+                state=TraceState.ERROR if has_failed else TraceState.OK,
+                request_preview=request,
+                response_preview=response,
+                trace_metadata=metadata,
+                tags=told.tags(rollout),
+                assessments=[_assessment(a) for a in made],
+            )
+        )
+        if not self._takes_spans:
+            whole = [self._span(id, span) for span in told.spans(rollout)]
+            self._tracing._upload_trace_data(info, TraceData(spans=whole))
+
+    def _span(self, trace: str, span: told.Span) -> Any:
+        from mlflow.entities import Span
+
+        attributes = {"mlflow.traceRequestId": trace, **span.attributes}
+        error = span.error
+        return Span.from_dict(
+            {
+                "trace_id": _bytes(trace.removeprefix("tr-")),
+                "span_id": _bytes(span.id),
+                "parent_span_id": span.parent and _bytes(span.parent),
+                "name": span.name,
+                "start_time_unix_nano": span.start,
+                "end_time_unix_nano": span.end,
+                "events": [_exception(error, span.end)] if error is not None else [],
+                "status": {
+                    "code": "STATUS_CODE_OK" if error is None else "STATUS_CODE_ERROR",
+                    "message": (error.text or "") if error is not None else "",
+                },
+                "attributes": {k: json.dumps(v) for k, v in attributes.items()},
+            }
+        )
+
+    def _info(self, trace: str) -> Any:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._tracing.get_trace_info(trace)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+
+
+_Told = tuple[Rollout, list[told.Span]]
+
+
+def _batches(traces: Iterable[_Told]) -> Iterable[list[_Told]]:
+    batch: list[_Told] = []
+    size = 0
+    for trace in traces:
+        grown = sum(len(json.dumps(span.attributes)) for span in trace[1])
+        if batch and size + grown > _BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(trace)
+        size += grown
+    if batch:
+        yield batch
+
+
+def _assessment(made: told.Assessment) -> Any:
+    from mlflow.entities import AssessmentSource, Expectation, Feedback
+
+    kind = Expectation if made.is_expected else Feedback
+    more = {} if made.is_expected else {"rationale": made.rationale}
+    source = AssessmentSource(source_type="CODE", source_id="rollscope")
+    found = kind(name=made.name, value=made.value, source=source, span_id=made.span, **more)
+    found.assessment_id = made.id
+    return found
+
+
+def _value(found: Any) -> Any:
+    return (found.expectation or found.feedback or found.issue).value
+
+
+def _exception(error: Error, time: int) -> dict[str, Any]:
+    """The event by which MLflow's page shows what went wrong."""
+    attributes = {
+        "exception.type": error.type or error.kind or "error",
+        "exception.message": error.text or "",
+    }
+    return {"name": "exception", "time_unix_nano": time, "attributes": attributes}
+
+
+def _bytes(hexadecimal: str) -> str:
+    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+
+
+def _open_run() -> str | None:
+    """The run that the trainer has open: MLflow keeps a stack of them for each thread. Of several
+    threads, the one that began first counts: others come and go."""
+    fluent = sys.modules.get("mlflow.tracking.fluent")
+    stacks = getattr(fluent, "_active_run_stack", None)
+    if stacks is None:
+        return None
+    open_runs = [stack[-1].info for stack in stacks.get_all_thread_values().values() if stack]
+    first = min(open_runs, key=lambda info: info.start_time or 0, default=None)
+    return None if first is None else str(first.run_id)
+
+
+def _tracking_uri() -> str | None:
+    """The store that the trainer uses; None if MLflow is not loaded."""
+    utils = sys.modules.get("mlflow.tracking._tracking_service.utils")
+    return None if utils is None else str(utils.get_tracking_uri())

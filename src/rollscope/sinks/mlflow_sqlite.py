@@ -1,0 +1,81 @@
+"""A fresh SQLite file for MLflow, set up without getting in anybody's way.
+
+MLflow 3.17 sets up a fresh file by dozens of migrations and without a lock: of two processes
+that begin at once, one fails with "table already exists", and that one could be the trainer.
+So a file that does not exist is set up under another name and then linked to its place, which
+succeeds only if nobody else began meanwhile; one that somebody else sets up is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import unquote
+
+PATIENCE = 120.0
+"""Seconds without any change after which a half set up file counts as left behind."""
+
+_SCHEME = "sqlite:///"
+
+
+def absolute(uri: str, folder: str) -> str:
+    """A tracking address that means the same in every folder."""
+    if uri.startswith(_SCHEME) and uri != _SCHEME + ":memory:":
+        path, question, options = uri.removeprefix(_SCHEME).partition("?")
+        return f"{_SCHEME}{os.path.join(folder, path)}{question}{options}"  # noqa: PTH118
+    return uri if "://" in uri or ":" in uri else os.path.join(folder, uri)  # noqa: PTH118
+
+
+def prepare(uri: str) -> None:
+    """Return when the SQLite file of this address can be opened by MLflow; raise
+    `BlockingIOError` while somebody else sets it up."""
+    path = _path(uri)
+    if path is None:
+        return
+    if not path.exists():
+        _set_up(path)
+    if not _is_ready(path) and time.time() - _last_change(path) < PATIENCE:
+        raise BlockingIOError(f"{path} is being set up by another process")
+
+
+def _path(uri: str) -> Path | None:
+    if not uri.startswith(_SCHEME):
+        return None
+    path = unquote(uri.removeprefix(_SCHEME).partition("?")[0])
+    return Path(path) if path and path != ":memory:" else None
+
+
+def _set_up(path: Path) -> None:
+    import sqlalchemy
+    from mlflow.store.db.utils import _initialize_tables
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ours = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        engine = sqlalchemy.create_engine(_SCHEME + str(ours))
+        _initialize_tables(engine)
+        engine.dispose()
+        with suppress(FileExistsError):  # somebody else was quicker
+            os.link(ours, path)
+    finally:
+        ours.unlink(missing_ok=True)
+
+
+def _is_ready(path: Path) -> bool:
+    """Has the file the newest schema that this MLflow knows, or one it does not know?"""
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1)) as db:
+            found = db.execute("SELECT version_num FROM alembic_version").fetchall()
+    except sqlite3.OperationalError:
+        return False
+    return found == [(_get_latest_schema_revision(),)]
+
+
+def _last_change(path: Path) -> float:
+    beside = [path, *(path.with_name(path.name + end) for end in ("-journal", "-wal"))]
+    return max(p.stat().st_mtime for p in beside if p.exists())
