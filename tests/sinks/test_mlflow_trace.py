@@ -165,11 +165,8 @@ def test_every_message_has_the_form_that_the_chat_view_shows(message):
         assert isinstance(function["arguments"], str)
     if isinstance(body["content"], list):
         for part in body["content"]:
-            assert (
-                part["type"] == "text"
-                and isinstance(part["text"], str)
-                or (part["type"] == "image_url" and isinstance(part["image_url"]["url"], str))
-            )
+            shown = part["text"] if part["type"] == "text" else part["image_url"]["url"]
+            assert isinstance(shown, str)
     if message.role == "environment":
         assert body["rollscope.role"] == "environment"
 
