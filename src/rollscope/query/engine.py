@@ -30,16 +30,16 @@ class Engine:
     def execute(self, sql: Sql) -> Any:
         """A cursor over the result. Take everything from it, or close it."""
         params = sql.bound()
-        return self.reader.reading(lambda db: db.cursor().execute(sql.text, params))
+        return self.reader.reading(lambda _: self.reader.cursor().execute(sql.text, params))
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
         """The whole result."""
         params = sql.bound()
-        return self.reader.reading(lambda db: _taken(db.cursor(), sql.text, params))
+        return self.reader.reading(lambda _: _taken(self.reader.cursor(), sql.text, params))
 
     def taken(self, sql: Sql, how: Callable[[Result], T]) -> T:
         """The whole result in the form of another library: `how` is `Result.to_polars`, ..."""
-        return self.reader.reading(lambda db: how(Result(db.cursor(), sql)))
+        return self.reader.reading(lambda _: how(Result(self.reader.cursor(), sql)))
 
     def check(self, query: Query) -> None:
         """Raise `QueryError` if the engine cannot read one of the query's patterns."""

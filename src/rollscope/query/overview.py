@@ -149,6 +149,13 @@ def funnel(engine: Engine, query: Query) -> list[Stage]:
     return stages
 
 
+def fates(engine: Engine, query: Query) -> list[tuple[str | None, str | None, int]]:
+    """Where rollouts ended: fate, reason and count, the commonest first."""
+    columns = Sql('r."fate", r."fate_reason", count(*)')
+    tail = Sql("GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2")
+    return [(fate, why, n) for fate, why, n in engine.rows(select(query, columns, tail))]
+
+
 _STAGES = {name: place for place, name in enumerate(_FUNNEL)}
 
 

@@ -218,6 +218,10 @@ class Store:
         """generated → scored → kept → trained, with what was lost on the way and why."""
         return overview.funnel(self.engine, self.query(query))
 
+    def fates(self, query: str = "") -> list[tuple[str | None, str | None, int]]:
+        """Where rollouts ended: fate, reason and count, the commonest first."""
+        return overview.fates(self.engine, self.query(query))
+
     def failures(self, query: str = "", examples: int = 3) -> list[Failure]:
         """Failures by whose fault they were, with examples."""
         return overview.failures(self.engine, self.query(query), examples)

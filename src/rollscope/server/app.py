@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..query import QueryError, Store
+from ..store.asking import Asker, Stopped
 from . import shapes as s
 from .desk import Desk, NotFound
 from .openapi import describe
@@ -31,6 +33,8 @@ from .table import Route
 STATIC = Path(__file__).parent.parent / "viewer" / "static"
 BODY = 64_000
 """Bytes that a request may carry: a long note."""
+AGAIN = 0.05
+"""Seconds between two calls to end a query whose client has gone."""
 
 
 def app(
@@ -94,18 +98,37 @@ def _route(desk: Desk, route: Route) -> Path_:
 async def _plain(
     desk: Desk, route: Route, asked: Any, path: dict[str, Any], request: Request
 ) -> Response:
-    if route.method != "GET":
-        answer = await anyio.to_thread.run_sync(lambda: route.answerer(desk, asked, **path))
-        return _json(answer)
+    def work() -> Any:
+        return route.answerer(desk, asked, **path)
+
+    if route.method != "GET":  # what was asked to be written is written, whoever leaves
+        return _json(await anyio.to_thread.run_sync(work))
     await anyio.to_thread.run_sync(desk.reader.refresh)
     tag = _tag(desk, request)
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"etag": tag})
-    answer = await anyio.to_thread.run_sync(lambda: route.answerer(desk, asked, **path))
-    response = _json(answer)
+    response = _json(await _while_awaited(request, work))
     if route.name != "any_one":
         response.headers["etag"] = tag
     return response
+
+
+async def _while_awaited(request: Request, work: Callable[[], Any]) -> Any:
+    """What `work` gives. Its queries are ended when the client goes away."""
+    asker = Asker()
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        while True:  # until the work has noticed
+            asker.stop()
+            await anyio.sleep(AGAIN)
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await anyio.to_thread.run_sync(asker.run, work)
+    finally:
+        watching.cancel()
 
 
 def _tag(desk: Desk, request: Request) -> str:
@@ -161,6 +184,8 @@ def _refused(error: Exception) -> Response:
             suggestions=list(error.nearest),
         )
         return Response(msgspec.json.encode(problem), 400, media_type="application/json")
+    if isinstance(error, Stopped):
+        return Response(status_code=499)  # nobody reads it
     if isinstance(error, NotFound):
         return refusal(404, str(error))
     if isinstance(error, PermissionError):

@@ -372,7 +372,7 @@ def funnel(desk: Desk, ask: p.Selection) -> s.Funnel:
     """generated → scored → kept → trained, and where each rollout ended; counts add up."""
     stages = desk.store.funnel(ask.q)
     ends: dict[str, s.Bar] = {}
-    for fate, reason, count in _fates(desk, ask.q):
+    for fate, reason, count in desk.store.fates(ask.q):
         name = fate or "fate not known"
         q = _fate_term("fate", fate)
         end = ends.setdefault(name, s.Bar(name=name, count=0, q=q))
@@ -396,15 +396,6 @@ def funnel(desk: Desk, ask: p.Selection) -> s.Funnel:
     return s.Funnel(
         total=total, stages=bars, ends=sorted(ends.values(), key=lambda bar: -bar.count)
     )
-
-
-def _fates(desk: Desk, q: str) -> list[tuple[str | None, str | None, int]]:
-    counted: dict[tuple[str | None, str | None], int] = {}
-    for row in desk.store.rollouts(q, order="id", columns=("fate", "fate_reason")):
-        key = (row.fate, row.fate_reason)
-        counted[key] = counted.get(key, 0) + 1
-    ordered = sorted(counted.items(), key=lambda item: -item[1])
-    return [(fate, reason, count) for (fate, reason), count in ordered]
 
 
 def _fate_term(key: str, value: str | None) -> str:

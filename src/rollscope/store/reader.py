@@ -30,6 +30,7 @@ from duckdb import DuckDBPyConnection
 
 from ..model import Message, Rollout, Span, schema
 from . import paths, superseded, views, writers
+from .asking import asker
 from .bodies import Bodies, Sketch
 from .engine import clean_up, configuration, confine, is_of_a_file
 from .late import Late
@@ -121,14 +122,18 @@ class Reader:
 
     def cursor(self) -> DuckDBPyConnection:
         """A new connection to the views. One thread may use it at a time."""
-        return self._database.cursor()
+        made = self._database.cursor()
+        if (mine := asker()) is not None:
+            mine.take(made)
+        return made
 
     def reading(self, work: Callable[[DuckDBPyConnection], T]) -> T:
         """`work(connection)`, repeated over fresh files if one vanished or proves damaged."""
         for attempt in range(_TRIES):
             version = self._version
             try:
-                return work(self.connection)
+                # Whoever may leave gets a connection of his own, so that only he is interrupted.
+                return work(self.connection if asker() is None else self.cursor())
             except (duckdb.Error, FileNotFoundError) as error:
                 last = attempt == _TRIES - 1
                 if last or not is_of_a_file(error) or not self._recover(error, version):

@@ -1,0 +1,81 @@
+"""Who closes the page does not leave the engine working for nobody."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import rollscope.server.selecting as selecting
+from rollscope.query import Store
+from rollscope.server import routes
+from rollscope.store.asking import Asker, Stopped
+
+from .conftest import serving
+
+ENDLESS = "SELECT sum(hash(a.range + b.range)) FROM range(1000000) a, range(1000000) b"
+"""Days of work for the engine."""
+
+
+def test_a_query_ends_when_its_asker_leaves(store_dir: Path) -> None:
+    store, asker, ended = Store(store_dir), Asker(), threading.Event()
+    outcome: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            asker.run(lambda: store.sql(ENDLESS).fetchall())
+        except Exception as error:
+            outcome.append(error)
+        ended.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    while not ended.wait(0.05):
+        asker.stop()
+    assert isinstance(outcome[0], Stopped)
+    with pytest.raises(Stopped):
+        asker.run(lambda: store.rollouts("").count())
+    assert store.rollouts("").count() > 0, "others go on asking"
+    store.close()
+
+
+def test_an_interruption_that_nobody_asked_for_is_an_error(store_dir: Path) -> None:
+    asker = Asker()
+
+    def work() -> None:
+        raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+
+    with pytest.raises(duckdb.InterruptException):
+        asker.run(work)
+
+
+def test_the_server_ends_the_query_of_a_client_that_hangs_up(
+    store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def facets(desk: Any, _: Any) -> Any:
+        began.set()
+        try:
+            return desk.store.sql(ENDLESS).fetchall()
+        finally:
+            ended.set()
+
+    slow = [
+        r._replace(answerer=facets) if r.answerer is selecting.facets else r for r in routes.ROUTES
+    ]
+    monkeypatch.setattr(sys.modules["rollscope.server.app"], "ROUTES", slow)
+    with serving(store_dir) as site:
+        port = int(site.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as line:
+            line.sendall(f"GET /api/facets HTTP/1.1\r\nhost: localhost:{port}\r\n\r\n".encode())
+            assert began.wait(30)
+            time.sleep(0.1)  # into the middle of it
+            assert not ended.is_set()
+        assert ended.wait(30), "the engine goes on for nobody"
+        assert site.get("status")["rollouts"] > 0
