@@ -10,13 +10,13 @@ import msgspec
 from ..checks import align
 from ..checks.align import Piece as Words
 from ..checks.align import plain_text, text_of
-from ..model import Message, Part, Rollout
+from ..model import Message, Part, Rollout, Span
 from ..model.tokens import Tokens, is_int, to_list
 from ..query.rows import Row as Thin
 from ..store.bodies import Sketch
 from . import params as p
 from . import shapes as s
-from .desk import Desk, NotFound
+from .desk import SHORT, Desk, NotFound
 from .hits import find_hits
 from .selecting import number, thin
 
@@ -258,8 +258,10 @@ def _stream(tokens: Tokens, name: str) -> list[float | None] | None:
 
 
 def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
-    """Every timed call inside a rollout."""
-    found = desk.reader.spans(desk.find(id))
+    """Every timed call inside a rollout, and when the policy itself was writing."""
+    id = desk.find(id)
+    found = desk.reader.spans(id)
+    versions = _versions(desk, id)
     return s.Spans(
         spans=[
             s.SpanRow(
@@ -275,11 +277,47 @@ def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
                 inputs=span.inputs,
                 outputs=span.outputs,
                 meta=span.meta,
+                version=_version_of(span, versions),
             )
             for span in found[:SPANS]
         ],
+        turns=_turns(desk, id, versions),
         cut=max(0, len(found) - SPANS),
     )
+
+
+def _versions(desk: Desk, id: str) -> dict[int, list[int]]:
+    """The policy versions that wrote each message, in order. Long rollouts are not read whole."""
+    if len(desk.outline(id)) > SHORT:
+        return {}
+    found = {}
+    for n, message in enumerate(desk.rollout(id).messages):
+        stream = message.tokens.streams.get("version") if message.tokens is not None else None
+        if stream is not None:
+            known = [v for v in to_list(stream, True) if v is not None]
+            found[n] = list(dict.fromkeys(known))
+    return found
+
+
+def _version_of(span: Span, versions: dict[int, list[int]]) -> int | None:
+    """As the span says; else of its message, or the last one written before it."""
+    for name in ("version", "policy_version"):
+        if isinstance(said := span.meta.get(name), int):
+            return said
+    if span.message is None:
+        return None
+    before = [n for n in versions if n <= span.message]
+    return versions[max(before)][-1] if before else None
+
+
+def _turns(desk: Desk, id: str, versions: dict[int, list[int]]) -> list[s.TurnRow]:
+    if len(desk.outline(id)) > SHORT:
+        return []
+    return [
+        s.TurnRow(message=n, name=m.name, start=m.start, end=m.end, versions=versions.get(n, []))
+        for n, m in enumerate(desk.rollout(id).messages)
+        if m.start is not None and m.end is not None and (m.sampled or m.role == "assistant")
+    ]
 
 
 def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.Neighbours:

@@ -201,20 +201,19 @@ def keys(_: Desk, __: p.Nothing) -> s.Keys:
 
 def histograms(desk: Desk, ask: p.HistogramsOf) -> s.Histograms:
     """Histograms of these numbers over a selection."""
-    found = [
-        _whole_bars(desk, ask, h) for h in desk.store.histograms(ask.q, _names(ask.keys), ask.bins)
-    ]
+    found = desk.store.histograms(ask.q, _names(ask.keys), ask.bins)
     return s.Histograms(
         histograms=[
             s.Histogram(
                 key=h.key,
                 low=h.low,
                 high=h.high,
+                most=most,
                 counts=h.counts if h.low is not None else [],
                 missing=h.missing,
                 not_finite=h.nan + h.infinite,
             )
-            for h in found
+            for h, most in ((_whole_bars(desk, ask, h), h.high) for h in found)
         ]
     )
 

@@ -250,10 +250,24 @@ class SpanRow(msgspec.Struct, kw_only=True):
     inputs: Any = None
     outputs: Any = None
     meta: dict[str, Any] = {}
+    version: int | None = None
+    """Policy version at work: as the span says, else that of the message it belongs to."""
+
+
+class TurnRow(msgspec.Struct, kw_only=True):
+    """A message that the policy wrote, as a stretch of time."""
+
+    message: int
+    name: str | None = None
+    start: float
+    end: float
+    versions: list[int] = []
+    """Policy versions that wrote it, in order: more than one where weights changed meanwhile."""
 
 
 class Spans(msgspec.Struct, kw_only=True):
     spans: list[SpanRow]
+    turns: list[TurnRow] = []
     cut: int = 0
     """Spans left out because there are too many for one answer."""
 
@@ -330,6 +344,9 @@ class Histogram(msgspec.Struct, kw_only=True):
     key: str
     low: float | None = None
     high: float | None = None
+    """End of the last bin."""
+    most: float | None = None
+    """The greatest value, which may lie before that end."""
     counts: list[int] = []
     missing: int = 0
     not_finite: int = 0

@@ -653,6 +653,8 @@ export interface components {
             low: number | null;
             /** @default null */
             high: number | null;
+            /** @default null */
+            most: number | null;
             /** @default [] */
             counts: number[];
             /** @default 0 */
@@ -1068,6 +1070,8 @@ export interface components {
         /** Spans */
         Spans: {
             spans: components["schemas"]["SpanRow"][];
+            /** @default [] */
+            turns: components["schemas"]["TurnRow"][];
             /** @default 0 */
             cut: number;
         };
@@ -1096,6 +1100,21 @@ export interface components {
             outputs: unknown;
             /** @default {} */
             meta: Record<string, never>;
+            /** @default null */
+            version: number | null;
+        };
+        /**
+         * TurnRow
+         * @description A message that the policy wrote, as a stretch of time.
+         */
+        TurnRow: {
+            message: number;
+            /** @default null */
+            name: string | null;
+            start: number;
+            end: number;
+            /** @default [] */
+            versions: number[];
         };
         /**
          * Neighbours

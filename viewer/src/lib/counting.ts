@@ -38,9 +38,10 @@ export function histogramsOf(rows: Row[], bins = 40): Histograms {
       const numbers = known(values);
       const missing = values.filter((v) => v === null).length;
       const base = { key, missing, not_finite: rows.length - missing - numbers.length, mean: mean(numbers) };
-      if (numbers.length === 0) return { ...base, low: null, high: null, counts: [] };
+      if (numbers.length === 0) return { ...base, low: null, high: null, most: null, counts: [] };
       const low = Math.min(...numbers);
-      let high = Math.max(...numbers);
+      const most = Math.max(...numbers);
+      let high = most;
       let bars = bins;
       if (key !== "reward" && key !== "advantage") {
         const per = Math.ceil((high - low + 1) / bins);
@@ -52,7 +53,7 @@ export function histogramsOf(rows: Row[], bins = 40): Histograms {
         const at = Math.min(bars - 1, Math.floor(((n - low) / (high - low || 1)) * bars));
         counts[at] = (counts[at] ?? 0) + 1;
       }
-      return { ...base, low, high, counts };
+      return { ...base, low, high, most, counts };
     }),
   };
 }

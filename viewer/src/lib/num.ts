@@ -2,6 +2,11 @@
 import type { Num } from "../api/types";
 
 /** What stands where nothing is known. */
+/** A rollout's place in its group: `#5`, and which try it was if there were several. */
+export function placeOf(row: { index: number | null; attempt: number | null }): string {
+  return `#${row.index ?? "–"}${row.attempt ? ` try ${row.attempt + 1}` : ""}`;
+}
+
 export const MISSING = "–";
 
 /** The finite number, or null (missing, NaN, infinities). */

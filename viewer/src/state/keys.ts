@@ -109,10 +109,10 @@ async function step(app: App, by: number): Promise<void> {
   if (row) app.go({ id: row.id, m: null, leaf: null });
 }
 
-/** Goes on to the next rollout of the selection; false at its end. */
-export async function onward(app: App): Promise<boolean> {
+/** Goes on to the next (or previous) rollout of the selection; false at its end. */
+export async function onward(app: App, by = 1): Promise<boolean> {
   const before = app.s.id;
-  await step(app, 1);
+  await step(app, by);
   return app.s.id !== before;
 }
 
