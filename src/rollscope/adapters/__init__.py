@@ -15,3 +15,19 @@ for by name. Modules with a leading underscore are shared by all adapters:
 
 docs/adapters.md shows how to add a trainer.
 """
+
+HOW_TO_RECORD = (
+    ("just looking", "rollscope demo"),
+    ("verl", "ROLLSCOPE=on python -m verl.trainer.main_ppo ..."),
+    ("SkyRL", "trainer.override_entrypoint=rollscope.adapters.skyrl"),
+    ("AReaL", 'workflow="rollscope.adapters.areal.TracedWorkflow"'),
+    ("open-instruct", "python -m rollscope.adapters.open_instruct grpo_fast.py ..."),
+    ("tinker-cookbook", "rollscope.adapters.tinker.traced(dataset_builder)"),
+    ("TRL", "rollscope.adapters.trl.attach(trainer)"),
+    ("verifiers", "rollscope.adapters.verifiers.attach(env)"),
+    ("prime-rl", "rollscope import verifiers RUN_DIR"),
+    ("slime", "--custom-rollout-log-function-path rollscope.adapters.slime.log"),
+    ("your own loop", 'run = rollscope.init(project="p"); run.log(rollouts, step=1)'),
+    ("files you have", "rollscope import PATH"),
+)
+"""What to type for each trainer: shown where nothing is recorded yet. More: docs/trainers."""

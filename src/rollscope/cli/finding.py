@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from rich.text import Text
 
 from . import render
-from .opening import HOW_TO_RECORD, add_query, home_relative, opened, root, text
+from .opening import add_query, how_to_record, opened, text
 from .output import Column, Failed, console, json_line, say, table
 from .snippets import snippet
 
@@ -54,7 +54,7 @@ def ls(args: argparse.Namespace) -> int:
             return _rollouts(store, args)
         runs = store.runs()
         if not runs:
-            say(HOW_TO_RECORD.format(root=home_relative(root(args))))
+            say(how_to_record(args))
             return 1
         if args.json:
             for run in runs:

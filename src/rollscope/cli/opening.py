@@ -15,24 +15,18 @@ if TYPE_CHECKING:
 
 QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (docs/query.md)'
 
-HOW_TO_RECORD = """\
-Nothing is recorded yet in {root}. To record, type one of these:
-
-  your loop       run = rollscope.init(project="p", run="r"); run.log(rollouts, step=1)
-  verl            ROLLSCOPE=on, or actor_rollout_ref.rollout.trace.backend=rollscope
-  SkyRL           trainer.override_entrypoint=rollscope.adapters.skyrl
-  AReaL           workflow="rollscope.adapters.areal.TracedWorkflow"
-  open-instruct   python -m rollscope.adapters.open_instruct grpo_fast.py ...
-  tinker          rollscope.adapters.tinker.traced(dataset_builder)
-  TRL             rollscope.adapters.trl.attach(trainer)
-  slime           --custom-rollout-log-function-path rollscope.adapters.slime.log
-  files           rollscope import PATH
-  just looking    rollscope demo
-"""
-
 
 def add_query(command: argparse.ArgumentParser) -> None:
     command.add_argument("query", nargs="*", help=QUERY_HELP)
+
+
+def how_to_record(args: argparse.Namespace) -> str:
+    """What to say where nothing is recorded yet."""
+    from ..adapters import HOW_TO_RECORD
+
+    lines = [f"  {trainer:16}{what}" for trainer, what in HOW_TO_RECORD]
+    first = f"Nothing is recorded yet in {home_relative(root(args))}. To record, type one of these:"
+    return "\n".join([first, "", *lines, ""])
 
 
 def root(args: argparse.Namespace) -> Path:

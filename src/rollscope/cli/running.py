@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .opening import HOW_TO_RECORD, add_query, home_relative, opened, root, text
+from .opening import add_query, how_to_record, opened, root, text
 from .output import Failed, say
 
 
@@ -57,7 +57,7 @@ def view(args: argparse.Namespace) -> int:
 
     with opened(args) as store:
         if not store.runs():
-            say(HOW_TO_RECORD.format(root=home_relative(root(args))))
+            say(how_to_record(args))
         run_server(store, port=args.port, open_browser=not args.no_browser, query=text(args))
     return 0
 

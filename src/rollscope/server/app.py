@@ -64,8 +64,9 @@ def app(
         Path_("/login", _login_link(token)),
         Path_("/api/{rest:path}", _unknown),
         Path_("/", _page),
-        Mount("/", StaticFiles(directory=STATIC, check_dir=False)),
     ]
+    if STATIC.is_dir():  # a checkout whose page was not built has none
+        routes.append(Mount("/", StaticFiles(directory=STATIC)))
     inner = Starlette(
         routes=routes,
         lifespan=lifespan,

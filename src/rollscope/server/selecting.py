@@ -6,6 +6,7 @@ import math
 import random
 from typing import Any
 
+from ..adapters import HOW_TO_RECORD
 from ..query import keys as query_keys
 from ..query.overview import exactly
 from ..query.rows import COLUMNS as ALL_COLUMNS
@@ -63,22 +64,8 @@ def status(desk: Desk, _: p.Nothing) -> s.Status:
         generation=desk.generation,
         rollouts=rollouts,
         can_label=desk.can_label,
-        empty_help=[] if rollouts else EMPTY_HELP,
+        empty_help=[] if rollouts else list(HOW_TO_RECORD),
     )
-
-
-EMPTY_HELP = [
-    ("see it first", "rollscope demo"),
-    ("verl", "ROLLSCOPE=on python -m verl.trainer.main_ppo ..."),
-    ("SkyRL", "trainer.override_entrypoint=rollscope.adapters.skyrl"),
-    ("AReaL", 'workflow="rollscope.adapters.areal.TracedWorkflow", workflow_kwargs={"inner": ...}'),
-    ("open-instruct", "python -m rollscope.adapters.open_instruct grpo_fast.py ..."),
-    ("tinker-cookbook", "rollscope.adapters.tinker.traced(builder)"),
-    ("TRL", "rollscope.adapters.trl.attach(trainer)"),
-    ("slime", "--custom-rollout-log-function-path rollscope.adapters.slime.log"),
-    ("your own loop", 'run = rollscope.init(project="..."); run.log(rollouts, step=12)'),
-    ("files you have", "rollscope import PATH"),
-]
 
 
 def runs(desk: Desk, _: p.Nothing) -> s.Runs:
