@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
+from rollscope.sinks import _chat
 from rollscope.sinks import mlflow_trace as told
 
 
@@ -131,7 +132,7 @@ def test_the_root_has_the_conversation_and_each_chat_has_what_the_model_saw():
 
 
 def test_a_long_rollout_does_not_grow_with_the_square_of_its_turns(monkeypatch):
-    monkeypatch.setattr(told, "MOST_CONTEXT", 100)
+    monkeypatch.setattr(_chat, "MOST_CONTEXT", 100)
     turns = []
     for n in range(10):
         turns += [

@@ -1,25 +1,19 @@
 """A rollout as MLflow sees one: spans, tags, and assessments. Plain data, without MLflow.
 
-The chat view of MLflow's page reads `messages` and `choices` as OpenAI writes them, but shows
-nothing of a conversation in which a single message is not of its form. `message` gives it that.
+The chat view of MLflow's page reads `messages` and `choices` as OpenAI writes them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..model import Error, Message, Rollout
 from ..model.chat import to_chat
+from . import _chat as chat
 from ._plain import plain, text, without_tokens
-from .calls import ROOT, Call, calls, context, is_written
-
-MOST_CONTEXT = 1_000_000
-"""Characters of all prompts of a rollout together up to which each chat span repeats its whole
-prompt. Beyond, it has what is new since the policy last wrote: a trace grows with the rollout,
-not with its square."""
+from .calls import Call, calls, is_written
 
 PREVIEW = 1000
 """Characters of a preview; MLflow's column holds no more."""
@@ -65,8 +59,8 @@ def trace_id(experiment: str, rollout: Rollout | str) -> str:
 def spans(rollout: Rollout) -> list[Span]:
     """The tree of calls, root first."""
     found = calls(rollout)
-    times = _times(rollout, found)
-    has_contexts = _context_size(rollout) <= MOST_CONTEXT
+    times = chat.times(rollout, found)
+    has_contexts = chat.has_contexts(rollout)
     made = []
     for call in found:
         attributes: dict[str, Any] = {"mlflow.spanType": TYPES[call.kind]}
@@ -75,11 +69,11 @@ def spans(rollout: Rollout) -> list[Span]:
             attributes["mlflow.spanInputs"] = plain(inputs)
         if outputs is not None:
             attributes["mlflow.spanOutputs"] = plain(outputs)
-        if call.start is None or call.end is None:
+        if not chat.has_times(call):
             attributes["rollscope.times"] = "not known"
         if call.span is not None and call.span.meta:
             attributes["rollscope.meta"] = plain(without_tokens(call.span.meta))
-        start, end = times[call.id]
+        start, end = (round(time * 1e9) for time in times[call.id])
         parent = None if call.parent is None else span_id(rollout, call.parent)
         made.append(
             Span(
@@ -145,7 +139,7 @@ def assessments(rollout: Rollout, trace: str) -> list[Assessment]:
 
 def previews(rollout: Rollout) -> tuple[str | None, str | None]:
     """The last words before the policy first wrote, and its last ones."""
-    first = _first_written(rollout)
+    first = chat.first_written(rollout)
     asked = next((said for m in reversed(rollout.messages[:first]) if (said := _said(m))), None)
     written = [m for m in rollout.messages[first:] if is_written(m)]
     answered = next((said for m in reversed(written) if (said := _said(m))), None)
@@ -160,8 +154,9 @@ def duration(rollout: Rollout) -> int | None:
 
 
 def message(found: Message) -> dict[str, Any]:
-    """A message as MLflow's chat view takes it."""
-    body = to_chat(found)
+    """A message as MLflow's chat view takes it: it knows four roles, and thoughts as
+    `reasoning`."""
+    body = chat.message(found)
     if body["role"] not in _ROLES:
         body["rollscope.role"] = body["role"]
         body["role"] = "assistant" if found.sampled else "user"
@@ -169,12 +164,6 @@ def message(found: Message) -> dict[str, Any]:
             body["role"] = "system"
     if "reasoning_content" in body:
         body["reasoning"] = body.pop("reasoning_content")
-    if isinstance(body["content"], list):
-        body["content"] = [_shown(part) for part in body["content"]]
-    for call in body.get("tool_calls", ()):  # texts all three, else no chat is shown
-        call["id"] = call["id"] or ""
-        function = call["function"]
-        function |= {"name": function["name"] or "", "arguments": function["arguments"] or ""}
     return body
 
 
@@ -187,7 +176,7 @@ def _exchange(
     """Inputs and outputs of a call; what else there is to tell goes to the attributes."""
     if call.kind == "agent":
         attributes |= _about(rollout)
-        first = _first_written(rollout)
+        first = chat.first_written(rollout)
         return _messages(rollout.messages[:first]), _messages(rollout.messages[first:])
     if call.kind == "chat" and call.message is not None:
         return _chat(rollout, call.message, has_contexts, attributes)
@@ -196,7 +185,7 @@ def _exchange(
     outputs = without_tokens(span.outputs) if span is not None else None
     if call.kind == "tool":
         if call.tool is not None and call.tool.arguments is not None:
-            inputs = _parsed(call.tool.arguments)
+            inputs = chat.arguments(call.tool.arguments)
         if call.message is not None:
             outputs = to_chat(rollout.messages[call.message])["content"]
     return inputs, outputs
@@ -205,24 +194,22 @@ def _exchange(
 def _chat(
     rollout: Rollout, number: int, has_contexts: bool, attributes: dict[str, Any]
 ) -> tuple[Any, Any]:
-    messages, written = rollout.messages, rollout.messages[number]
-    before = context(rollout, number)
-    seen = before
-    if not has_contexts:
-        last = next(
-            (i for i in reversed(range(len(before))) if is_written(messages[before[i]])), -1
-        )
-        seen = before[last + 1 :]
-        attributes["rollscope.prompt"] = f"{last + 1} earlier messages: see the root span"
+    written = rollout.messages[number]
+    seen = chat.prompt(rollout, number, has_contexts)
+    if seen.left_out:
+        attributes["rollscope.prompt"] = f"{seen.left_out} earlier messages: see the root span"
     if rollout.sampling:
         attributes["rollscope.sampling"] = plain(rollout.sampling)
     if isinstance(rollout.sampling.get("model"), str):
         attributes["mlflow.llm.model"] = rollout.sampling["model"]
-    attributes |= _usage([messages[n] for n in before], written)
+    if (counts := chat.tokens(rollout, number)) is not None:
+        names = ("input_tokens", "output_tokens", "total_tokens")
+        usage = dict(zip(names, (*counts, sum(counts)), strict=True))
+        attributes["mlflow.chat.tokenUsage"] = usage
     choice: dict[str, Any] = {"index": 0, "message": message(written)}
     if written.stop_reason is not None:
         choice["finish_reason"] = written.stop_reason
-    return _messages([messages[n] for n in seen]), {"choices": [choice]}
+    return _messages(seen.messages), {"choices": [choice]}
 
 
 def _about(rollout: Rollout) -> dict[str, Any]:
@@ -236,48 +223,8 @@ def _about(rollout: Rollout) -> dict[str, Any]:
     return {name: plain(value) for name, value in told.items() if value is not None}
 
 
-def _usage(before: Sequence[Message], written: Message) -> dict[str, Any]:
-    """Tokens read and written, if all of them are known."""
-    if written.tokens is None or any(m.tokens is None for m in before):
-        return {}
-    read = sum(len(m.tokens) for m in before if m.tokens is not None)
-    wrote = len(written.tokens)
-    return {"mlflow.chat.tokenUsage": {
-        "input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote}}  # fmt: skip
-
-
-def _times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[int, int]]:
-    """Start and end of each call in nanoseconds. MLflow must have them: a call whose times are
-    not known has no length and stands where the one before it ended; a rollout of which no time
-    is known stands at the time it was logged. The span says so in `rollscope.times`."""
-    known = [t for call in found for t in (call.start, call.end) if t is not None]
-    logged = rollout.time or 0.0
-    first = rollout.start if rollout.start is not None else min(known, default=logged)
-    last = rollout.end if rollout.end is not None else max(known, default=first)
-    times = {ROOT: (round(first * 1e9), max(round(first * 1e9), round(last * 1e9)))}
-    now = times[ROOT][0]
-    for call in found[1:]:
-        start = round(call.start * 1e9) if call.start is not None else now
-        end = max(start, round(call.end * 1e9)) if call.end is not None else start
-        times[call.id] = (start, end)
-        now = end
-    return times
-
-
-def _first_written(rollout: Rollout) -> int:
-    written = (n for n, m in enumerate(rollout.messages) if is_written(m))
-    return next(written, len(rollout.messages))
-
-
 def _messages(found: Sequence[Message]) -> dict[str, Any] | None:
     return {"messages": [message(m) for m in found]} if found else None
-
-
-def _shown(part: dict[str, Any]) -> dict[str, Any]:
-    if part["type"] in ("text", "image_url"):
-        return part
-    said = part.get("text")
-    return {"type": "text", "text": said if isinstance(said, str) else _json(part)}
 
 
 def _said(found: Message) -> str:
@@ -285,37 +232,6 @@ def _said(found: Message) -> str:
     if isinstance(content, list):
         content = " ".join(part["text"] for part in content if isinstance(part.get("text"), str))
     return text(content or "")
-
-
-def _parsed(arguments: Any) -> Any:
-    """Arguments as an object, where the model wrote one."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
-
-
-def _context_size(rollout: Rollout) -> int:
-    """Characters of all the prompts together, as the chat spans would repeat them."""
-    sizes: list[int] = []
-    total = 0
-    for number, found in enumerate(rollout.messages):
-        parent = number - 1 if found.parent is None else found.parent
-        before = sizes[parent] if 0 <= parent < number else 0
-        sizes.append(before + _length(found))
-        total += before if is_written(found) else 0
-    return total
-
-
-def _length(found: Message) -> int:
-    content = found.content
-    return len(content) if isinstance(content, str) else len(_json(to_chat(found)["content"]))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _digest(size: int, *parts: str) -> str:

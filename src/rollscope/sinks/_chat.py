@@ -1,0 +1,128 @@
+"""What MLflow and Weave are told of a conversation, as OpenAI's chat API writes it.
+
+The chat views of both show nothing of a conversation in which a single message is not of that
+form: `message` gives it that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..model import Message, Rollout
+from ..model.chat import to_chat
+from .calls import ROOT, Call, context, is_written
+
+MOST_CONTEXT = 1_000_000
+"""Characters of all prompts of a rollout together up to which each call has its whole prompt.
+Beyond, it has what is new since the policy last wrote: what is sent grows with the rollout, not
+with its square."""
+
+
+def message(found: Message) -> dict[str, Any]:
+    """A message in the form that chat views take: texts and pictures, and tool calls of which
+    id, name and arguments are texts (empty where there is none)."""
+    body = to_chat(found)
+    if isinstance(body["content"], list):
+        body["content"] = [_shown(part) for part in body["content"]]
+    for call in body.get("tool_calls", ()):
+        function = call["function"]
+        call["id"] = call["id"] or ""
+        function |= {"name": function["name"] or "", "arguments": function["arguments"] or ""}
+    return body
+
+
+class Prompt(NamedTuple):
+    """What a chat call was given."""
+
+    messages: list[Message]
+    left_out: int
+    """Earlier messages, which the root has."""
+
+
+def prompt(rollout: Rollout, number: int, has_contexts: bool) -> Prompt:
+    """What the model saw when it wrote message `number`."""
+    before = context(rollout, number)
+    first = 0
+    if not has_contexts:
+        written = (
+            i for i in reversed(range(len(before))) if is_written(rollout.messages[before[i]])
+        )
+        first = next(written, -1) + 1
+    return Prompt([rollout.messages[n] for n in before[first:]], first)
+
+
+def has_contexts(rollout: Rollout) -> bool:
+    """May each call repeat its whole prompt?"""
+    sizes: list[int] = []
+    total = 0
+    for number, found in enumerate(rollout.messages):
+        parent = number - 1 if found.parent is None else found.parent
+        before = sizes[parent] if 0 <= parent < number else 0
+        sizes.append(before + _length(found))
+        total += before if is_written(found) else 0
+    return total <= MOST_CONTEXT
+
+
+def first_written(rollout: Rollout) -> int:
+    """Number of the first message that the policy wrote; the count of messages if none."""
+    written = (n for n, m in enumerate(rollout.messages) if is_written(m))
+    return next(written, len(rollout.messages))
+
+
+def tokens(rollout: Rollout, number: int) -> tuple[int, int] | None:
+    """Tokens that were read and written for message `number`, if all of them are known."""
+    counts = [
+        None if (found := rollout.messages[n].tokens) is None else len(found)
+        for n in (*context(rollout, number), number)
+    ]
+    known = [count for count in counts if count is not None]
+    return (sum(known[:-1]), known[-1]) if len(known) == len(counts) else None
+
+
+def arguments(found: Any) -> Any:
+    """Arguments of a tool as an object, where the model wrote one."""
+    if not isinstance(found, str):
+        return found
+    try:
+        return json.loads(found)
+    except ValueError:
+        return found
+
+
+def times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[float, float]]:
+    """Start and end of each call. These systems must have them: a call whose times are not known
+    has no length and stands where the one before it ended; a rollout of which no time is known
+    stands at the time it was logged."""
+    known = [t for call in found for t in (call.start, call.end) if t is not None]
+    logged = rollout.time or 0.0
+    first = rollout.start if rollout.start is not None else min(known, default=logged)
+    last = rollout.end if rollout.end is not None else max(known, default=first)
+    made = {ROOT: (first, max(first, last))}
+    now = first
+    for call in found[1:]:
+        start = call.start if call.start is not None else now
+        now = max(start, call.end) if call.end is not None else start
+        made[call.id] = (start, now)
+    return made
+
+
+def has_times(call: Call) -> bool:
+    return call.start is not None and call.end is not None
+
+
+def _shown(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] in ("text", "image_url"):
+        return part
+    said = part.get("text")
+    return {"type": "text", "text": said if isinstance(said, str) else _json(part)}
+
+
+def _length(found: Message) -> int:
+    content = found.content
+    return len(content) if isinstance(content, str) else len(_json(to_chat(found)["content"]))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,227 @@
+"""A rollout as Weave sees one: a tree of completed calls. Plain data, without Weave.
+
+Written as Weave's own integration for OpenAI writes calls, because that is what its chat view
+reads: `inputs.messages`, `output.choices`, `summary.usage`. Every call carries verl's attributes,
+so that filters by step or sample find the calls inside a rollout, too.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from ..model import Rollout
+from . import _chat as chat
+from ._plain import plain, text, without_tokens
+from .calls import ROOT, Call, calls, is_written
+
+MOST_BYTES = 3_000_000
+"""Weave replaces a call of more than 3.5 MiB by a stub. Longer ones have their texts cut."""
+
+_KINDS = {"agent": "agent", "chat": "llm", "tool": "tool"}
+_OPS = {"agent": "rollout", "chat": "chat", "tool": "tool"}
+_ABOUT = ("id", "key", "project", "launch", "trained_step", "split", "dataset", "group", "attempt",
+          "worker", "policy_version", "environment")  # fmt: skip
+_FACTS = ("reward", "rewards", "reward_texts", "advantage", "trained_step", "fate", "fate_reason",
+          "stop_reason", "truncated")  # fmt: skip
+
+
+def call_id(rollout: Rollout | str, call: str = ROOT) -> str:
+    """The same each time, so that sending again replaces and does not repeat."""
+    id = rollout if isinstance(rollout, str) else rollout.id
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"rollscope\0{id}\0{call}"))
+
+
+def op_name(call: Call) -> str:
+    """The kind of call, or the name of the span that was recorded: both are few. What the model
+    called a tool is no name of an operation; it is shown instead of it."""
+    return text(call.span.name) if call.span is not None else _OPS[call.kind]
+
+
+def completed(rollout: Rollout) -> list[dict[str, Any]]:
+    """The calls, root first, without `project_id` and `op_name`, which the sink knows."""
+    found = calls(rollout)
+    times = chat.times(rollout, found)
+    has_contexts = chat.has_contexts(rollout)
+    usage, statuses = _usage(rollout, found), _statuses(found)
+    made = []
+    for call in found:
+        inputs, output = _exchange(rollout, call, has_contexts)
+        start, end = times[call.id]
+        body: dict[str, Any] = {
+            "id": call_id(rollout, call.id),
+            "trace_id": call_id(rollout),
+            "parent_id": None if call.parent is None else call_id(rollout, call.parent),
+            "display_name": text(call.name),
+            "started_at": _time(start),
+            "ended_at": _time(end),
+            "attributes": attributes(rollout, call),
+            "inputs": plain(inputs),
+            "output": plain(output),
+            "summary": {
+                "status_counts": statuses[call.id],
+                **({"usage": usage[call.id]} if usage[call.id] else {}),
+            },
+            "exception": _exception(call),
+        }
+        if rollout.step is not None:
+            body["wb_run_step"] = rollout.step
+        made.append(_fit(body))
+    return made
+
+
+def attributes(rollout: Rollout, call: Call) -> dict[str, Any]:
+    """verl's five with their own types, what else identifies the rollout, and Weave's own."""
+    own = {
+        "step": rollout.step,
+        "sample_index": rollout.task,
+        "rollout_n": rollout.index,
+        "experiment_name": rollout.run,
+        "validate": None if rollout.split is None else rollout.split == "eval",
+    }
+    about = {name: getattr(rollout, name) for name in _ABOUT}
+    if not chat.has_times(call):
+        about["times"] = "not known"
+    if call.kind == "agent":
+        about["sampling"] = without_tokens(rollout.sampling) or None
+        about["meta"] = without_tokens(rollout.meta) or None
+        about["reference"] = without_tokens(rollout.reference)
+    elif call.span is not None:
+        about["meta"] = without_tokens(call.span.meta) or None
+    told = _known(own) | {"rollscope": _known(about)}
+    if call.kind in _KINDS:
+        told["weave"] = {"kind": _KINDS[call.kind]}
+    return dict(plain(told))
+
+
+def facts(rollout: Rollout) -> dict[str, Any]:
+    """What is known of the outcome."""
+    found = {name: getattr(rollout, name) or None for name in ("rewards", "reward_texts")}
+    found |= {name: getattr(rollout, name) for name in _FACTS if name not in found}
+    if rollout.error is not None:
+        found["error"] = _known(
+            {"kind": rollout.error.kind, "type": rollout.error.type, "text": rollout.error.text}
+        )
+    return dict(plain(_known(found)))
+
+
+# -- pieces ------------------------------------------------------------------------------
+
+
+def _exchange(rollout: Rollout, call: Call, has_contexts: bool) -> tuple[dict[str, Any], Any]:
+    """Inputs and output of a call. Weave's inputs have names."""
+    if call.kind == "agent":
+        last = next(
+            (n for n in reversed(range(len(rollout.messages))) if is_written(rollout.messages[n])),
+            None,
+        )
+        inputs, output = _conversation(rollout, last, True)
+        return inputs, {**output, **facts(rollout)} or None
+    if call.kind == "chat":
+        inputs, output = _conversation(rollout, call.message, has_contexts)
+        if call.message is not None and (own := rollout.messages[call.message].reward) is not None:
+            output["reward"] = own
+        return _sampling(rollout) | inputs, output
+    span = call.span
+    given = without_tokens(span.inputs) if span is not None else None
+    said = without_tokens(span.outputs) if span is not None else None
+    if call.kind == "tool":
+        if call.tool is not None and call.tool.arguments is not None:
+            given = chat.arguments(call.tool.arguments)
+        if call.message is not None:
+            said = chat.message(rollout.messages[call.message])["content"]
+    if given is None:
+        return {}, said
+    return given if isinstance(given, dict) else {"input": given}, said
+
+
+def _conversation(
+    rollout: Rollout, number: int | None, has_contexts: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The prompt of a message that was written, and the message. Without one: all there is."""
+    if number is None:
+        everything = [chat.message(m) for m in rollout.messages]
+        return ({"messages": everything} if everything else {}), {}
+    written = rollout.messages[number]
+    seen = chat.prompt(rollout, number, has_contexts)
+    inputs: dict[str, Any] = {"messages": [chat.message(m) for m in seen.messages]}
+    if seen.left_out:
+        inputs["left_out"] = f"{seen.left_out} earlier messages: see the call of the rollout"
+    choice: dict[str, Any] = {"index": 0, "message": chat.message(written)}
+    if written.stop_reason is not None:
+        choice["finish_reason"] = written.stop_reason
+    return inputs, {"choices": [choice]}
+
+
+def _sampling(rollout: Rollout) -> dict[str, Any]:
+    """How the tokens were drawn, beside the messages, as a request has it."""
+    return {name: value for name, value in rollout.sampling.items() if name != "messages"}
+
+
+def _usage(rollout: Rollout, found: list[Call]) -> dict[str, dict[str, Any]]:
+    """Tokens of each call and of all below it, by model, where they are known."""
+    model = rollout.sampling.get("model")
+    model = model if isinstance(model, str) else "policy"
+    sums: dict[str, dict[str, int]] = {call.id: {} for call in found}
+    parents = {call.id: call.parent for call in found}
+    for call in found:
+        if call.kind != "chat" or call.message is None:
+            continue
+        counts = chat.tokens(rollout, call.message)
+        if counts is None:
+            continue
+        names = ("requests", "prompt_tokens", "completion_tokens", "total_tokens")
+        above: str | None = call.id
+        while above is not None:
+            for name, count in zip(names, (1, *counts, sum(counts)), strict=True):
+                sums[above][name] = sums[above].get(name, 0) + count
+            above = parents[above]
+    return {id: {model: counts} if counts else {} for id, counts in sums.items()}
+
+
+def _statuses(found: list[Call]) -> dict[str, dict[str, int]]:
+    """How many calls went well and how many did not, of each call and of all below it."""
+    counts = {call.id: {"success": 0, "error": 0} for call in found}
+    parents = {call.id: call.parent for call in found}
+    for call in found:
+        above: str | None = call.id
+        while above is not None:
+            counts[above]["success" if call.error is None else "error"] += 1
+            above = parents[above]
+    return counts
+
+
+def _exception(call: Call) -> str | None:
+    if call.error is None:
+        return None
+    error = call.error
+    return json.dumps({"type": error.type or error.kind, "message": error.text}, default=str)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _fit(body: dict[str, Any]) -> dict[str, Any]:
+    """A call that Weave keeps: texts are cut, and say so, until it is small enough."""
+    most = 1_000_000
+    while len(json.dumps(body)) > MOST_BYTES and most > 100:
+        most //= 4
+        body["inputs"], body["output"] = (_cut(body[name], most) for name in ("inputs", "output"))
+    return body
+
+
+def _cut(value: Any, most: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut(item, most) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item, most) for item in value]
+    if isinstance(value, str) and len(value) > most + 100:
+        return f"{value[:most]}\n[cut here: {len(value) - most:,} more characters]"
+    return value
