@@ -53,7 +53,9 @@ ignored; only wrong arguments of `init` raise.
 
 ## Names for `redact`
 
-Each find is replaced by its name in brackets: `[email]`.
+Each find is replaced by its name in brackets: `[email]`. `emails`, `keys`, ... are the same names.
+`regex=...` takes a pattern of your own, up to the end of the text; its finds become `[redacted]`.
+`rollscope export --redact` and `rollscope bundle --redact` take the same names.
 
 {patterns}
 

@@ -175,8 +175,8 @@ def test_exported_parquet_opens_in_plain_polars(cli: Any, tmp_path: Path) -> Non
     import polars
 
     assert cli("export", "parquet", "reward:1", "--out", str(tmp_path / "p")).code == 0
-    rollouts = polars.read_parquet(tmp_path / "p" / "rollouts.parquet")
-    messages = polars.read_parquet(tmp_path / "p" / "messages.parquet")
+    rollouts = polars.read_parquet(tmp_path / "p" / "rollouts" / "*.parquet")
+    messages = polars.read_parquet(tmp_path / "p" / "messages" / "*.parquet")
     assert len(rollouts) == 8
     assert len(messages.join(rollouts, left_on="rollout", right_on="id")) == 16
 

@@ -45,7 +45,7 @@ def test_an_exported_rollout_comes_back_equal(tmp_path: Path) -> None:
         spans=[Span(name="f", id="s", inputs={"a": 1}, start=1.0, end=2.0)],
     )
     out = io.BytesIO()
-    assert jsonl.write([rollout], out) == 1
+    assert jsonl.write([rollout], out).lines == 1
     path = tmp_path / "x.jsonl"
     path.write_bytes(out.getvalue())
     assert detect(path) == "jsonl"

@@ -14,7 +14,7 @@ from typing import Any
 from .cluster import adopt, share
 from .launch import export_launch
 from .problems import guard, problems, report
-from .redact import Redactor
+from .redact import Redactor, redact_text
 from .run import Run
 from .sample import Sample
 from .settings import setting
@@ -149,13 +149,13 @@ def _redact_text(redact: Any) -> str:
         item if isinstance(item, str) else f"{item.__module__}:{item.__qualname__}"
         for item in items
     ]
-    if any("<" in name or name.startswith("__main__:") for name in names):
+    if any(("<" in name and "=" not in name) or name.startswith("__main__:") for name in names):
         report(
             "redact",
             f"{', '.join(names)}: other processes cannot find such a function and will not record. "
             "Put it into a module and give its name: redact='module:function'",
         )
-    return ",".join(names)
+    return redact_text(names)
 
 
 def _begin(

@@ -35,6 +35,25 @@ PATTERNS = {
 }
 """What the named patterns find. Each find becomes `[email]`, `[key]`, ..."""
 
+_REGEX = "regex="
+
+
+def redact_names(text: str) -> list[str]:
+    """`emails,keys,regex=...` as a list. A regex goes on to the end: it may hold commas."""
+    names, found, pattern = text.partition(_REGEX)
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    return [*listed, _REGEX + pattern] if found else listed
+
+
+def redact_text(names: Iterable[str]) -> str:
+    """The list as one text that `redact_names` takes: the regexes joined, as the last item."""
+    listed = list(names)
+    patterns = [name.removeprefix(_REGEX) for name in listed if name.startswith(_REGEX)]
+    others = [name for name in listed if not name.startswith(_REGEX)]
+    if len(patterns) > 1:
+        patterns = ["|".join(f"(?:{pattern})" for pattern in patterns)]
+    return ",".join([*others, *(_REGEX + pattern for pattern in patterns)])
+
 
 def make_redactor(redact: str | Redactor | Iterable[str | Redactor]) -> Redactor:
     """One function out of names, functions, `module:function` texts, or a list of them."""
@@ -52,17 +71,29 @@ def make_redactor(redact: str | Redactor | Iterable[str | Redactor]) -> Redactor
 def _step(item: str | Redactor) -> Redactor:
     if callable(item):
         return item
-    if item in PATTERNS:
-        return _replacer(re.compile(PATTERNS[item]), f"[{item}]")
+    if item.startswith(_REGEX):
+        return _replacer(_pattern(item.removeprefix(_REGEX)), "[redacted]")
+    known = item if item in PATTERNS else item.removesuffix("s")
+    if known in PATTERNS:
+        return _replacer(re.compile(PATTERNS[known]), f"[{known}]")
     module, colon, name = item.partition(":")
     if colon:
         found = getattr(importlib.import_module(module), name)
         if callable(found):
             return found  # type: ignore[no-any-return]
     raise ValueError(
-        f"redact={item!r} is not known. Give a function, `module:function`, or one of: "
-        + ", ".join(PATTERNS)
+        f"redact={item!r} is not known. Give a function, `module:function`, `regex=...`, or one "
+        "of: " + ", ".join(PATTERNS)
     )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise ValueError("redact='regex=' has no pattern. Type for example: regex=ACME-[0-9]+")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"redact='regex={text}' is no regular expression: {error}") from None
 
 
 def _replacer(pattern: re.Pattern[str], mark: str) -> Redactor:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from .problems import report
+from .redact import redact_names
 from .sample import Sample
 
 QUEUE = 10**9
@@ -125,8 +126,9 @@ OPTIONS = (
     ),
     Option(
         "ROLLSCOPE_REDACT",
-        _names,
-        "names separated by commas: `email`, `key`, `phone`, `ip`, or `module:function`",
+        redact_names,
+        "names separated by commas: `email`, `key`, `phone`, `ip`, `module:function`, or, as the "
+        "last one, `regex=...`",
         "the argument of `init`, else nothing is redacted",
         "What to clean out of every text before it is written. Wins over the argument. A name "
         "that is not known stops recording: nothing is written that should have been cleaned.",

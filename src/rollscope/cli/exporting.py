@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .opening import add_query, opened, text
 from .output import Failed, json_line, progress, say
 
 if TYPE_CHECKING:
     from ..capture.redact import Redactor
+    from ..formats import Cleaner, State, Target
     from ..model import Rollout
     from ..query import Store
+
+ORDER = "step,group,index"
+BY_GROUP = "project,run,split,step,group,task,index"
+"""Whoever compares siblings needs them one after the other."""
 
 
 class Asked(NamedTuple):
@@ -28,17 +33,19 @@ class Asked(NamedTuple):
     query: str
     order: str
     out: str | None
+    redact: list[str]
     clean: Redactor | None
 
     def rollouts(self) -> Iterator[Rollout]:
         """What the query finds, whole, in order and redacted if that was asked for."""
-        from ..capture.redact import redact_rollout
+        from ..formats import Cleaner
+        from ..query.export import outgoing
 
         ids = self.store.rollouts(self.query, order=self.order).ids()
+        cleaner = None if self.clean is None else Cleaner(self.clean, secrets.token_bytes(16))
         with progress("exporting", len(ids)) as update:
-            for number, id in enumerate(ids, 1):
-                rollout = self.store.get(id)
-                yield rollout if self.clean is None else redact_rollout(rollout, self.clean)
+            for number, whole in enumerate(self.store.through(ids), 1):
+                yield outgoing(whole, cleaner)
                 update(number)
 
 
@@ -48,6 +55,7 @@ class Done(NamedTuple):
     exported: int
     notes: tuple[str, ...] = ()
     """What was left out and why, a line each."""
+    what: str = "rollouts"
 
 
 class Exporter(NamedTuple):
@@ -57,33 +65,70 @@ class Exporter(NamedTuple):
     run: Callable[[Asked], Done]
 
 
-def _jsonl(asked: Asked) -> Done:
-    from ..formats import jsonl
-
-    with _output(asked.out) as file:
-        return Done(jsonl.write(asked.rollouts(), file))
+# -- files of lines --------------------------------------------------------------------
 
 
-def _atif(asked: Asked) -> Done:
-    from ..formats import atif
+def _lines(
+    module: str, what: str = "rollouts", order: str | None = None
+) -> Callable[[Asked], Done]:
+    """An exporter of a format that has `write(rollouts, file)`."""
 
-    with _output(asked.out) as file:
-        return Done(atif.write(asked.rollouts(), file))
+    def run(asked: Asked) -> Done:
+        import importlib
+
+        from ..formats import Lines
+
+        write = importlib.import_module(f"rollscope.formats.{module}").write
+        if order is not None:
+            asked = asked._replace(order=order)
+        if asked.out is None or asked.out == "-":
+            written = write(asked.rollouts(), sys.stdout.buffer)
+            return Done(written.lines, _notes(written.left_out), what)
+        return _done(_written(asked, lambda _: Lines(write)), what)
+
+    return run
+
+
+# -- folders of Parquet files ----------------------------------------------------------
 
 
 def _parquet(asked: Asked) -> Done:
-    if not asked.out:
-        raise Failed("parquet needs --out FOLDER", 2)
-    if asked.clean is not None:
-        raise Failed("parquet cannot be redacted yet; export jsonl instead", 2)
-    selection = asked.store.rollouts(asked.query, order=asked.order)
-    return Done(selection.write_parquet(Path(asked.out)))
+    from ..query.parquet import FiveTables
+
+    return _done(_written(asked, lambda cleaner: FiveTables(asked.store.engine, cleaner)))
+
+
+def _scout(asked: Asked) -> Done:
+    from ..formats import Tables, scout
+
+    return _done(_written(asked, lambda _: Tables(scout.COLUMNS, scout.row)))
+
+
+def _hf(asked: Asked) -> Done:
+    from ..formats import Tables, hf
+
+    about = f"Query: `{asked.query}`." if asked.query else ""
+    if asked.redact:
+        about += f" Redacted: {', '.join(asked.redact)}."
+
+    def target(cleaner: Cleaner | None) -> Target:
+        said = about if cleaner is None else cleaner.text(about)
+        return Tables(hf.COLUMNS, hf.row, lambda folder, state: hf.card(folder, state, said))
+
+    return _done(_written(asked, target))
 
 
 EXPORTERS = {
-    "jsonl": Exporter("one line a rollout, everything in it", _jsonl),
-    "atif": Exporter("ATIF trajectories, one a line", _atif),
+    "jsonl": Exporter("one line a rollout, everything in it", _lines("jsonl")),
+    "sft": Exporter("one line a conversation, for fine-tuning", _lines("sft", "conversations")),
+    "pairs": Exporter(
+        "the best and the worst of each group, for preference training",
+        _lines("pairs", "pairs", BY_GROUP),
+    ),
+    "atif": Exporter("ATIF trajectories, one a line", _lines("atif")),
     "parquet": Exporter("the five tables of the open format", _parquet),
+    "hf": Exporter("a Hugging Face dataset directory", _hf),
+    "scout": Exporter("transcripts for Inspect Scout", _scout),
 }
 """What can be typed behind `export`. A sink adds itself here: a name, a line, a function."""
 
@@ -93,12 +138,14 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     command.add_argument("format", metavar="FORMAT", help=known)
     add_query(command)
     command.add_argument("--out", help="file or folder (default: standard output, for lines)")
-    command.add_argument("--order", default="step,group,index")
+    command.add_argument("--order", default=ORDER)
     command.add_argument(
         "--redact",
         action="append",
         default=[],
-        help="clean texts: email, key, phone, ip, or module:function; may be given several times",
+        metavar="NAMES",
+        help="clean every text: emails,keys,phones,ips,module:function,regex=... "
+        "(a regex goes on to the end; the option may be given several times)",
     )
 
 
@@ -106,34 +153,54 @@ def export(args: argparse.Namespace) -> int:
     name, _, options = args.format.partition(":")
     if name not in EXPORTERS:
         raise Failed(f"nothing is exported as {name!r}; known are: {', '.join(EXPORTERS)}", 2)
+    redact, clean = _redactor(args)
     with opened(args) as store:
-        asked = Asked(store, name, options, text(args), args.order, args.out, _redactor(args))
+        asked = Asked(store, name, options, text(args), args.order, args.out, redact, clean)
         done = EXPORTERS[name].run(asked)
     for note in done.notes:
         say(note)
     if args.json and args.out:
-        json_line({"exported": done.exported, "out": args.out})
+        json_line({"exported": done.exported, "out": args.out, "notes": list(done.notes)})
     else:
-        say(f"exported {done.exported:,} rollouts" + (f" to {args.out}" if args.out else ""))
+        say(f"exported {done.exported:,} {done.what}" + (f" to {args.out}" if args.out else ""))
     return 0 if done.exported else 1
 
 
-def _redactor(args: argparse.Namespace) -> Redactor | None:
-    from ..capture.redact import make_redactor
+def _redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
+    from ..capture.redact import make_redactor, redact_names
 
+    names = [name for text in args.redact for name in redact_names(text)]
     try:
-        return make_redactor(args.redact) if args.redact else None
-    except ValueError as error:
-        raise Failed(str(error), 2) from None
+        return names, make_redactor(names) if names else None
+    except (ValueError, ImportError, AttributeError) as error:
+        raise Failed(f"--redact: {error}", 2) from None
 
 
-@contextmanager
-def _output(name: str | None) -> Iterator[IO[bytes]]:
-    if name is None or name == "-":
-        yield sys.stdout.buffer
-        return
-    path = Path(name)
-    if not path.parent.is_dir():
-        raise Failed(f"no such folder: {path.parent}", 2)
-    with path.open("wb") as file:
-        yield file
+def _written(asked: Asked, target: Callable[[Cleaner | None], Target]) -> State:
+    """A file or folder, written from its beginning or from where an earlier try stopped."""
+    from ..formats import CannotExport, Plan
+    from ..query.export import export
+
+    if asked.options:
+        raise Failed(f"{asked.name} takes no options, found {asked.options!r}", 2)
+    if not asked.out or asked.out == "-":
+        raise Failed(f"{asked.name} is a folder of files: say where, --out FOLDER", 2)
+    store = str(Path(asked.store.reader.root).absolute())
+    plan = Plan(asked.name, store, asked.query, asked.order, tuple(asked.redact))
+    out = Path(asked.out)
+    with progress(f"exporting {asked.name}", None) as update:
+        try:
+            return export(asked.store, plan, out, target, asked.clean, update)
+        except CannotExport as error:
+            raise Failed(str(error), 2) from None
+        except KeyboardInterrupt:
+            say(f"interrupted. What is done lies in {out}.partial; the same command goes on.")
+            raise
+
+
+def _done(state: State, what: str = "rollouts") -> Done:
+    return Done(state.lines, _notes(state.left_out), what)
+
+
+def _notes(left_out: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"left out: {count:,} {why}" for why, count in sorted(left_out.items()))

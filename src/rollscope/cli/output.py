@@ -87,7 +87,8 @@ def say(text: str = "") -> None:
 
 @contextmanager
 def progress(what: str, total: float | None) -> Iterator[Any]:
-    """A progress bar on standard error; `update(done)` moves it. Silent when nobody looks."""
+    """A progress bar on standard error; `update(done)` moves it, `update(done, total)` tells
+    what "all" is. Silent when nobody looks."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -99,7 +100,7 @@ def progress(what: str, total: float | None) -> Iterator[Any]:
     )
     with bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, total=total: bar.update(task, completed=done, total=total)
 
 
 def _plain(value: Any) -> Any:

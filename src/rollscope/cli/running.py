@@ -21,7 +21,8 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
             "--redact",
             action="append",
             default=[],
-            help="email, key, phone, ip, or module:function; may be given several times",
+            metavar="NAMES",
+            help="emails,keys,phones,ips,module:function,regex=...; may be given several times",
         )
         return
     command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
@@ -80,11 +81,13 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def bundle(args: argparse.Namespace) -> int:
+    from ..capture.redact import redact_names
     from ..server import bundle as make
 
+    redact = [name for words in args.redact for name in redact_names(words)]
     with opened(args) as store:
         try:
-            count = make(store, text(args), args.out, redact=args.redact or None)
+            count = make(store, text(args), args.out, redact=redact or None)
         except (ValueError, FileNotFoundError) as error:
             raise Failed(str(error), 2) from None
     say(f"{count} rollouts in {args.out}: put the folder on any web server, or look at it with")

@@ -20,6 +20,9 @@ from types import ModuleType
 from ..model import Rollout
 from ..model.problem import Problem
 from . import columns
+from ._redact import Cleaner
+from ._tables import Tables, to_parquet
+from ._work import CannotExport, Lines, Plan, Source, State, Target, Work, Written
 
 
 class UnknownFormat(ValueError):
@@ -80,4 +83,7 @@ def read(path: Path, name: str | None = None, mapping: str = "") -> Iterator[Rol
     return found
 
 
-__all__ = ["READERS", "Problem", "UnknownFormat", "detect", "read", "reader"]
+__all__ = [
+    "READERS", "CannotExport", "Cleaner", "Lines", "Plan", "Problem", "Source", "State", "Tables",
+    "Target", "UnknownFormat", "Work", "Written", "detect", "read", "reader", "to_parquet",
+]  # fmt: skip

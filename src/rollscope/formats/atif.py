@@ -16,7 +16,9 @@ from ..model import Message, Part, Rollout, Tokens
 from ..model.chat import from_chat, to_chat, tool_call
 from ..model.problem import Problem
 from . import _files
+from ._encode import line
 from ._files import seconds
+from ._work import Written
 
 VERSION = "ATIF-v1.4"
 _ROLES = {"agent": "assistant", "user": "user", "system": "system"}
@@ -64,13 +66,13 @@ def convert(body: Mapping[str, Any]) -> Rollout:
     )
 
 
-def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> int:
-    """One trajectory a line. Returns how many."""
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+    """One trajectory a line."""
     count = 0
     for rollout in rollouts:
-        out.write(json.dumps(trajectory(rollout)).encode() + b"\n")
+        out.write(line(trajectory(rollout)) + b"\n")
         count += 1
-    return count
+    return Written(count)
 
 
 def trajectory(rollout: Rollout) -> dict[str, Any]:

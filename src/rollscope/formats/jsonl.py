@@ -13,15 +13,16 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
-from ..model import Rollout, Tokens, normalise
-from ..model.normalise import non_finite
+from ..model import Rollout
 from ..model.problem import Problem
 from ._body import ANSWER_KEYS, MESSAGE_KEYS, decode
+from ._encode import encode as encode
 from ._files import opened as _open
+from ._work import Written
 
 
 def recognise(path: Path) -> bool:
@@ -57,18 +58,13 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
                 yield _line(path, number, line)
 
 
-def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> int:
-    """One line a rollout, as `read` takes it. Returns how many."""
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+    """One line a rollout, as `read` takes it."""
     count = 0
     for rollout in rollouts:
         out.write(encode(rollout) + b"\n")
         count += 1
-    return count
-
-
-def encode(rollout: Rollout) -> bytes:
-    """One rollout as one line of JSON, everything in it."""
-    return msgspec.json.encode(_finite(msgspec.to_builtins(normalise(rollout), enc_hook=_tokens)))
+    return Written(count)
 
 
 def _line(path: Path, number: int, line: bytes) -> Rollout | Problem:
@@ -79,20 +75,3 @@ def _line(path: Path, number: int, line: bytes) -> Rollout | Problem:
         return decode(body)
     except (msgspec.MsgspecError, ValueError, TypeError, AttributeError) as error:
         return Problem(path, number, f"{error}")
-
-
-def _tokens(tokens: Any) -> Any:
-    if isinstance(tokens, Tokens):
-        return dict(tokens.arrays())
-    raise NotImplementedError(f"cannot write a {type(tokens).__name__}")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: the texts that `read` (and any engine) takes for those numbers."""
-    if type(value) is float:
-        return value if value - value == 0 else non_finite(value)
-    if type(value) is list:
-        return [_finite(v) for v in value]
-    if type(value) is dict:
-        return {k: _finite(v) for k, v in value.items()}
-    return value

@@ -1,54 +1,201 @@
-"""Write a selection as Parquet: the five tables, in the same open format as the store."""
+"""A selection as Parquet: the five tables, in the same open format as the store.
+
+    folder/rollouts/00000.parquet, folder/messages/00000.parquet, ...
+
+A shard holds some rollouts with all that belongs to them. As it lies in the store, the engine
+copies it; to be redacted it goes through Python, and from there the way of a log that is sealed.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
-import uuid
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rollscope.model.schema import TABLES
+from rollscope.formats import Cleaner, Source, State, Written, to_parquet
+from rollscope.formats._encode import line
+from rollscope.model.schema import METRICS
+from rollscope.model.wire import facts_line, rollout_line
+from rollscope.store import seal
+from rollscope.store.many import Whole
+from rollscope.store.records import to_facts
+from rollscope.store.tables import Header, Spool, columns, rows, stage
 
-from .compile import Query
-from .engine import Engine, select
-from .sql import Sql
+from .engine import Engine
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _OPTIONS = "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3)"
+_ORDER = {
+    "rollouts": 't.step, t."group", t.index, t.id',
+    "messages": "t.rollout, t.n",
+    "spans": "t.rollout, t.start",
+    "facts": "t.rollout, t.time, t.n",
+}
+"""The tables of a shard; metrics belong to runs and come last."""
+_SHARD = 64 << 20
+"""Bytes of messages that a shard should have on disk, about."""
+_FIRST, _MOST = 512, 100_000
+"""Rollouts of the first shard, and of any."""
+_SPOOLED = 128 << 20
+"""Bytes of lines after which a redacted shard ends."""
 
 
-def write(engine: Engine, query: Query, folder: Path) -> int:
-    """`rollouts.parquet`, `messages.parquet`, ... of what a query finds. Returns how many.
+class FiveTables:
+    """Writes shards of rollouts, messages, spans and facts, and metrics at the end."""
 
-    Metrics are those of the runs that the rollouts belong to.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    db = engine.reader.connection.cursor()
-    try:
-        ids = select(query, Sql('r."id", r."project", r."run"'))
-        db.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {ids.text}", ids.bound())
-        for table in TABLES:
+    def __init__(self, engine: Engine, cleaner: Cleaner | None) -> None:
+        self._reader = engine.reader
+        self._cleaner = cleaner
+        self._count = _FIRST
+
+    def write(self, folder: Path, state: State, source: Source) -> Written:
+        made = folder / "shard"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        if self._cleaner is None:
+            count = self._copied(made, source)
+        else:
+            count = self._cleaned(made, source, self._cleaner)
+        for table in _ORDER:
+            _put(made / f"{table}.parquet", folder / "out" / table / f"{state.shards:05}.parquet")
+        shutil.rmtree(made)
+        return Written(count)
+
+    def finish(self, folder: Path, state: State) -> Path:
+        """The metrics of the runs that the rollouts belong to."""
+        lines = folder / "metrics.ndjson"
+        with lines.open("wb") as file:
+            for project, run in sorted(self._runs(folder / "ids")):
+                for row in self._metrics(project, run):
+                    file.write(line(row) + b"\n")
+        made = folder / "metrics.parquet"
+        to_parquet(lines, {column.name: column.type for column in METRICS}, made)
+        _put(made, folder / "out" / "metrics" / "00000.parquet")
+        return folder / "out"
+
+    # -- as it lies ------------------------------------------------------------------------
+
+    def _copied(self, folder: Path, source: Source) -> int:
+        ids: list[str] = []
+        for id in source.ids(lambda: len(ids) >= self._count):
+            ids.append(id)
+        self._reader.reading(lambda db: self._copy(db.cursor(), ids, folder))
+        size = (folder / "messages.parquet").stat().st_size
+        fit = len(ids) * _SHARD // max(1, size)
+        self._count = max(1, min(4 * self._count, fit, _MOST))
+        return len(ids)
+
+    def _copy(self, db: DuckDBPyConnection, ids: list[str], folder: Path) -> None:
+        db.execute(
+            "CREATE OR REPLACE TEMP TABLE chosen AS SELECT unnest(?::VARCHAR[]) AS id", [ids]
+        )
+        for table, order in _ORDER.items():
+            key = "id" if table == "rollouts" else "rollout"
+            select = (
+                f"SELECT {columns(table, prefix='t.')} FROM {table} t "
+                f"WHERE t.{key} IN (SELECT id FROM chosen) ORDER BY {order}"
+            )
             # The engine may write nowhere but in its own directory: each file moves from there.
-            made = engine.reader.temporary / f"{table}-{uuid.uuid4()}.parquet"
+            made = self._reader.temporary / f"export-{os.getpid()}-{table}.parquet"
             path = str(made).replace("'", "''")
-            db.execute(f"COPY ({_chosen(table)}) TO '{path}' {_OPTIONS}")
+            db.execute(f"COPY ({select}) TO '{path}' {_OPTIONS}")
             shutil.move(made, folder / f"{table}.parquet")
-        count = int(db.execute("SELECT count(*) FROM chosen").fetchall()[0][0])
-        db.execute("DROP TABLE chosen")
-        return count
-    finally:
         db.close()
 
+    # -- redacted --------------------------------------------------------------------------
 
-def _chosen(table: str) -> str:
-    columns = ", ".join(f't."{column.name}"' for column in TABLES[table])
-    chosen = {
-        "rollouts": "t.id IN (SELECT id FROM chosen)",
-        "metrics": "(t.project, t.run) IN (SELECT (project, run) FROM chosen)",
-    }.get(table, "t.rollout IN (SELECT id FROM chosen)")
-    order = {
-        "rollouts": 't.step, t."group", t.index, t.id',
-        "messages": "t.rollout, t.n",
-        "spans": "t.rollout, t.start",
-        "facts": "t.rollout, t.time, t.n",
-        "metrics": "t.project, t.run, t.step, t.name",
-    }[table]
-    return f"SELECT {columns} FROM {table} t WHERE {chosen} ORDER BY {order}"
+    def _cleaned(self, folder: Path, source: Source, cleaner: Cleaner) -> int:
+        spool = Spool(folder / "lines.ndjson")
+        logs = _Logs(cleaner)
+        size = count = 0
+        wholes = source.wholes(lambda: size > _SPOOLED)
+        while some := list(islice(wholes, 64)):
+            for whole in some:
+                size += logs.add(spool, whole)
+            facts = self._facts([str(whole.rollout.id) for whole in some])
+            size += logs.add_facts(spool, facts)
+            count += len(some)
+        db = seal.connect(folder)
+        try:
+            stage(db, spool, logs.headers)
+            seal.build(db, folder, Header())
+        finally:
+            db.close()
+            spool.remove()
+        return count
+
+    def _facts(self, ids: list[str]) -> list[dict[str, Any]]:
+        sql = f"SELECT {columns('facts')} FROM facts WHERE rollout IN (SELECT unnest($ids))"
+        return self._reader.reading(lambda db: list(rows(db.cursor(), sql, {"ids": ids})))
+
+    def _metrics(self, project: str, run: str) -> Iterator[dict[str, Any]]:
+        sql = f"SELECT {columns('metrics')} FROM metrics WHERE project = ? AND run = ?"
+        found = self._reader.reading(lambda db: list(rows(db.cursor(), sql, [project, run])))
+        for row in found:
+            if self._cleaner is not None:
+                row["name"] = self._cleaner.text(row["name"])
+                for name in ("project", "run", "launch", "writer"):
+                    row[name] = self._cleaner.name(row[name])
+            yield row
+
+    def _runs(self, ids: Path) -> set[tuple[str, str]]:
+        sql = "SELECT DISTINCT project, run FROM rollouts WHERE id IN (SELECT unnest(?))"
+        runs: set[tuple[str, str]] = set()
+        with ids.open() as file:
+            left = (line.strip() for line in file if line.strip())
+            while some := list(islice(left, _MOST)):
+                found = self._reader.reading(lambda db: db.cursor().execute(sql, [some]).fetchall())
+                runs |= {(project, run) for project, run in found}
+        return runs
+
+
+class _Logs:
+    """Lines of redacted rollouts and facts, as if each writer had its own log."""
+
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._lines: dict[int, int] = {}
+        self.headers: dict[int, Header] = {}
+
+    def add(self, spool: Spool, whole: Whole) -> int:
+        rollout = whole.rollout
+        log = self._log(rollout.project, rollout.run, rollout.launch, rollout.worker, whole.writer)
+        text = rollout_line(rollout, is_open=True if whole.is_open else None).encode()
+        return self._put(spool, log, text)
+
+    def add_facts(self, spool: Spool, found: list[dict[str, Any]]) -> int:
+        size = 0
+        for fact, writer in to_facts(found):
+            clean = self._cleaner.fact(fact)
+            size += self._put(
+                spool, self._log(None, None, None, None, writer), facts_line([clean]).encode()
+            )
+        return size
+
+    def _put(self, spool: Spool, log: int, text: bytes) -> int:
+        self._lines[log] = spool.add(log, self._lines.get(log, 0), [text])
+        return len(text)
+
+    def _log(self, *names: str | None) -> int:
+        if names not in self._numbers:
+            number = self._numbers[names] = len(self._numbers)
+            project, run, launch, worker, writer = names
+            self.headers[number] = Header(
+                project=project, run=run, launch=launch, worker=worker,
+                writer=self._cleaner.name(writer),
+            )  # fmt: skip
+        return self._numbers[names]
+
+
+def _put(made: Path, target: Path) -> None:
+    """A file, synced, in its place."""
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made.replace(target)

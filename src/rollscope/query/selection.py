@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from rollscope.model import show
 
-from . import parquet
 from .compile import Query
 from .engine import Engine, select
 from .order import Order
@@ -172,10 +170,6 @@ class Selection:
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`."""
         return self._fresh().taken(self._sql(), Result.to_pandas)
-
-    def write_parquet(self, folder: Path) -> int:
-        """Write what the query finds, whatever the limit, as five Parquet files. How many?"""
-        return parquet.write(self._fresh(), self.query, folder)
 
     def _fresh(self) -> Engine:
         """The engine over the newest state of the store."""

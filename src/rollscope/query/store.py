@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollscope.model import Rollout
@@ -32,8 +32,10 @@ from .selection import Selection
 from .sql import Sql
 from .tables import Result
 from .tasks import SOLVED, Cell, Kind, Task
+from .through import through
 
 if TYPE_CHECKING:
+    from rollscope.store.many import Whole
     from rollscope.store.reader import Reader
 
 
@@ -130,6 +132,11 @@ class Store:
         if rollout is None:
             raise NotFound(f"no rollout {id!r}")
         return rollout
+
+    def through(self, ids: Iterable[str]) -> Iterator[Whole]:
+        """Whole rollouts, one after the other, however many: for exports."""
+        self.reader.refresh()
+        return through(self.reader, ids)
 
     def files(self, table: str) -> list[str]:
         """The exact list of Parquet files of a table, for other engines."""

@@ -91,7 +91,7 @@ class Bodies:
         messages = {n: to_message(by_number[n]) for n in sorted(by_number)}
         late = [f for f in winners(self.facts(id, homes, streams=True)) if f.stream is not None]
         if late:
-            _lay_streams(messages, late, self._lengths(id, homes))
+            lay_streams(messages, late, self._lengths(id, homes))
         return list(messages.values())
 
     def outline(self, id: str, homes: list[Unit]) -> list[Sketch]:
@@ -156,7 +156,7 @@ class Bodies:
         return found
 
 
-def _lay_streams(messages: dict[int, Message], facts: list[Fact], lengths: dict[int, int]) -> None:
+def lay_streams(messages: dict[int, Message], facts: list[Fact], lengths: dict[int, int]) -> None:
     """Lay late streams over the tokens of these messages, as `model.fold` does.
 
     A stream whose length does not fit is left out: cut or padded it would shift every value.

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -35,6 +35,7 @@ from .bodies import Bodies, Sketch
 from .engine import clean_up, configuration, confine, is_of_a_file
 from .late import Late
 from .listing import LiveLog
+from .many import ManyBodies, Whole
 from .runs import RunInfo
 from .tables import one
 from .tail import Log, Tail
@@ -144,6 +145,10 @@ class Reader:
         """A whole rollout, late facts folded in. Opens only the files that hold it."""
         return self._steadily(lambda bodies: bodies.rollout(id))
 
+    def many(self, ids: Sequence[str]) -> list[Whole]:
+        """Whole rollouts in this order: one look into each file for all of them."""
+        return self._steadily(lambda bodies: bodies.many(ids))
+
     def messages(self, id: str, first: int = 0, stop: int | None = None) -> list[Message]:
         """Messages `first` up to, not including, `stop` of a rollout; the rest is not loaded."""
 
@@ -171,12 +176,12 @@ class Reader:
 
         return self._steadily(work)
 
-    def _steadily(self, work: Callable[[Bodies], T]) -> T:
+    def _steadily(self, work: Callable[[ManyBodies], T]) -> T:
         """`work` over one state of the store: again, if a refresh came in between."""
         while True:
             version = self._version
             result = self.reading(
-                lambda db: work(Bodies(db, self._shapes, list(self._units.values())))
+                lambda db: work(ManyBodies(db, self._shapes, list(self._units.values())))
             )
             if version == self._version and version % 2 == 0:
                 return result

@@ -1,0 +1,66 @@
+"""Conversations out of a rollout's tree of messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..model import Message, Rollout
+from ..model.chat import to_chat
+from ._encode import arguments
+
+
+def branches(rollout: Rollout) -> list[list[Message]]:
+    """Every way from a root to a leaf, in the order of the leaves: what one training row sees."""
+    parents = [_parent(number, message) for number, message in enumerate(rollout.messages)]
+    inner = set(parents)
+    made = []
+    for leaf in range(len(parents)):
+        if leaf in inner:
+            continue
+        way, at = [], leaf
+        while at >= 0:
+            way.append(rollout.messages[at])
+            at = parents[at]
+        made.append(way[::-1])
+    return made
+
+
+def is_answer(message: Message) -> bool:
+    """Did the policy write it? Where nobody said so, an assistant's message counts."""
+    return message.role == "assistant" if message.sampled is None else message.sampled
+
+
+def chat(message: Message) -> dict[str, Any]:
+    """A message as chat templates take it: arguments of tools as objects, content never null."""
+    body = to_chat(message)
+    if body["content"] is None:
+        body["content"] = ""
+    for call in body.get("tool_calls", ()):
+        call["function"]["arguments"] = arguments(call["function"]["arguments"])
+    return body
+
+
+def tools(rollout: Rollout) -> list[dict[str, Any]] | None:
+    """The tools that the policy could call, as chat templates take them, if they were recorded:
+    `meta.tools`, a list of JSON schemas of either of OpenAI's two shapes."""
+    known = rollout.meta.get("tools")
+    if not isinstance(known, list) or not known:
+        return None
+    made = []
+    for tool in known:
+        if not isinstance(tool, dict):
+            return None
+        if "function" in tool:
+            made.append(tool)
+        elif "name" in tool:
+            function = {k: v for k, v in tool.items() if k not in ("type", "strict")}
+            made.append({"type": "function", "function": function})
+        else:
+            return None
+    return made
+
+
+def _parent(number: int, message: Message) -> int:
+    if message.parent is None:
+        return number - 1
+    return message.parent if -1 <= message.parent < number else -1

@@ -1,0 +1,55 @@
+"""Rollouts and rows as JSON text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from ..model import Rollout, Tokens, normalise
+from ..model.normalise import non_finite
+
+
+def encode(rollout: Rollout) -> bytes:
+    """One rollout as one line of JSON, everything in it."""
+    return line(msgspec.to_builtins(normalise(rollout), enc_hook=_tokens))
+
+
+def line(body: Any) -> bytes:
+    """Plain JSON values as one line. JSON has no NaN: it becomes the text that any engine and
+    our own reader take for that number."""
+    return msgspec.json.encode(_finite(body))
+
+
+def text(value: Any) -> str | None:
+    """A JSON value or record as text, for columns that hold JSON; None stays None."""
+    return None if value is None else line(msgspec.to_builtins(value)).decode()
+
+
+def arguments(value: Any) -> Any:
+    """Arguments of a tool call as an object, where what the model wrote is one."""
+    if isinstance(value, str):
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        return parsed if isinstance(parsed, dict) else value
+    return value
+
+
+def _tokens(tokens: Any) -> Any:
+    if isinstance(tokens, Tokens):
+        return dict(tokens.arrays())
+    raise NotImplementedError(f"cannot write a {type(tokens).__name__}")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: the texts that `read` (and any engine) takes for those numbers."""
+    if type(value) is float:
+        return value if value - value == 0 else non_finite(value)
+    if type(value) is list:
+        return [_finite(v) for v in value]
+    if type(value) is dict:
+        return {k: _finite(v) for k, v in value.items()}
+    return value

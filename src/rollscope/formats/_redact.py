@@ -1,0 +1,94 @@
+"""Redaction of what goes out: every text of a rollout, names included.
+
+Recording leaves the names alone that say which rollout it is (docs/capture.md). A file that is
+given away must not: a task may be called after a person. Here a name in which something is found
+keeps telling rollouts apart by a few letters of a hash that nobody else can compute, because its
+key is thrown away with the export.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from ..capture.redact import Redactor, redact_rollout
+from ..model import Fact, Rollout, Tokens
+from ..model.tokens import KNOWN_STREAMS
+
+NAMES = ("key", "project", "run", "launch", "dataset", "task", "group", "worker")
+"""Fields that say which rollout it is."""
+
+
+class Cleaner:
+    """One export's redaction: what to find, and the key of its hashes."""
+
+    def __init__(self, clean: Redactor, secret: bytes) -> None:
+        self.text = clean
+        self._secret = secret
+
+    def rollout(self, rollout: Rollout) -> Rollout:
+        """A copy without a find in any text. A message that had one has no token ids."""
+        names = {name: self.name(getattr(rollout, name)) for name in NAMES}
+        names["id"] = rollout.id
+        made = redact_rollout(rollout, self._deep)
+        for message in made.messages:
+            if message.tokens is not None and message.tokens.ids is None:
+                # Streams with names of their own may be ids, too.
+                known = {n: v for n, v in message.tokens.streams.items() if n in KNOWN_STREAMS}
+                message.tokens = Tokens(streams=known)
+        cleaned: Rollout = self.everything(made)
+        return msgspec.structs.replace(cleaned, **names)
+
+    def fact(self, fact: Fact) -> Fact:
+        value = self.name(fact.value) if fact.name in NAMES else self.everything(fact.value)
+        return msgspec.structs.replace(
+            fact,
+            name=self.text(fact.name),
+            value=value,
+            author=self.everything(fact.author),
+        )
+
+    def name(self, value: Any) -> Any:
+        """A name, still different from other names if something was found in it."""
+        if value is None:
+            return None
+        text = str(value)
+        clean = self.text(text)
+        if clean == text:
+            return value
+        mark = hashlib.blake2b(text.encode("utf-8", "replace"), key=self._secret, digest_size=5)
+        return f"{clean}-{mark.hexdigest()}"
+
+    def everything(self, value: Any) -> Any:
+        """Any JSON value or record, the keys of objects included."""
+        if isinstance(value, str):
+            return self._deep(value)
+        if isinstance(value, dict):
+            return {self.text(str(k)): self.everything(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self.everything(item) for item in value]
+        if isinstance(value, msgspec.Struct):
+            fields = {
+                name: self.everything(getattr(value, name)) for name in value.__struct_fields__
+            }
+            return type(value)(**fields)
+        if isinstance(value, Tokens):
+            streams = {self.text(name): values for name, values in value.streams.items()}
+            return Tokens(value.ids, value.ends, streams)
+        return value
+
+    def _deep(self, text: str) -> str:
+        """A text, and what it says if it is JSON in which signs are escaped (`\\u0040`)."""
+        clean = self.text(text)
+        if "\\" in clean:
+            try:
+                said = json.loads(clean)
+            except (ValueError, RecursionError):
+                return clean
+            again = self.everything(said)
+            if again != said:
+                return json.dumps(again, ensure_ascii=False)
+        return clean

@@ -1,0 +1,117 @@
+"""A target of Parquet files: rows pass through a file of JSON lines into the engine.
+
+The engine turns them into columns, so that no other library is needed and no more than a few
+thousand rows are in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..model import Rollout
+from ._encode import line
+from ._work import Source, State, Written
+
+SHARD = 128 << 20
+"""Bytes of JSON after which a file ends, at the next end of a group."""
+
+
+class Row(NamedTuple):
+    """One row, and the files it belongs to."""
+
+    file: str
+    """How the names of its files begin, from the export's folder on: `data/train`."""
+    values: Mapping[str, Any]
+    left_out: str | None = None
+    """What of the rollout is not in it."""
+
+
+class Tables:
+    """Parquet files of one table, one a shard: `<file>-00000.parquet`."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        row: Callable[[Rollout], Row],
+        finish: Callable[[Path, State], None] | None = None,
+    ) -> None:
+        self._columns = columns
+        self._row = row
+        self._finish = finish
+
+    def write(self, folder: Path, state: State, source: Source) -> Written:
+        out, spools = folder / "out", _Spools(folder)
+        lines, left_out = 0, Counter[str]()
+        for whole in source.wholes(lambda: spools.size > SHARD):
+            row = self._row(whole.rollout)
+            spools.add(row.file, line(row.values))
+            lines += 1
+            if row.left_out is not None:
+                left_out[row.left_out] += 1
+        for file, path in spools.close():
+            target = out / f"{file}-{state.shards:05}.parquet"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            to_parquet(path, self._columns, target, spools.longest)
+            path.unlink()
+        return Written(lines, left_out)
+
+    def finish(self, folder: Path, state: State) -> Path:
+        out = folder / "out"
+        out.mkdir(exist_ok=True)
+        if self._finish is not None:
+            self._finish(out, state)
+        return out
+
+
+class _Spools:
+    """Files of JSON lines on their way to the engine, by the name of their table."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, Any] = {}
+        self.size = self.longest = 0
+
+    def add(self, name: str, data: bytes) -> None:
+        if name not in self._files:
+            self._files[name] = (self._folder / f"{len(self._files)}.ndjson").open("wb")
+        self._files[name].write(data + b"\n")
+        self.size += len(data)
+        self.longest = max(self.longest, len(data))
+
+    def close(self) -> Iterator[tuple[str, Path]]:
+        for name, file in self._files.items():
+            file.close()
+            yield name, Path(file.name)
+
+
+def to_parquet(lines: Path, columns: Mapping[str, str], target: Path, longest: int = 0) -> None:
+    """A file of JSON lines as a synced file of Parquet. A value that does not fit its column
+    is an error: nothing is left out silently."""
+    import duckdb
+
+    made = target.with_name(target.name + ".new")
+    settings: dict[str, Any] = {
+        "threads": 1,
+        "memory_limit": "1GB",
+        "temp_directory": str(lines.parent / "spill"),
+        # Without this the engine ignores the size of row groups. One thread keeps the order.
+        "preserve_insertion_order": False,
+    }
+    with duckdb.connect(config=settings) as db:
+        select = db.sql(
+            "SELECT * FROM read_ndjson($path, columns = $columns, maximum_object_size = $longest, "
+            "hive_partitioning = false)",
+            params={
+                "path": [str(lines)],
+                "columns": dict(columns),
+                "longest": max(16 << 20, longest + 1024),
+            },
+        )
+        select.write_parquet(str(made), compression="zstd", row_group_size_bytes="16MB")
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    made.replace(target)

@@ -1,0 +1,224 @@
+"""An export that can be interrupted and continued.
+
+What is done so far lies beside where it will lie, in `NAME.partial/`:
+
+    plan.json    what was asked for: another question must not continue this one
+    ids          the rollouts that were found when it began, an empty line between groups
+    state.json   how much of that is safely written
+    out          the file, or the folder of files
+
+It is written in shards. After each, its bytes are synced and `state.json` is replaced; whatever
+was written later is written again. The last act is one rename.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from ..model import Rollout
+
+if TYPE_CHECKING:
+    from ..store.many import Whole
+
+SHARD = 64 << 20
+"""Bytes after which a shard of lines ends, at the next end of a group."""
+
+IsFull = Callable[[], bool]
+
+
+class Written(NamedTuple):
+    """What a format's `write` did."""
+
+    lines: int
+    left_out: Mapping[str, int] = MappingProxyType({})
+    """What is not in it, by why."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What was asked for."""
+
+    format: str
+    store: str
+    query: str
+    order: str
+    redact: tuple[str, ...] = ()
+
+
+class State(msgspec.Struct):
+    """How far it is."""
+
+    total: int
+    secret: str
+    """Key of the hashes that stand for redacted names."""
+    rollouts: int = 0
+    shards: int = 0
+    bytes: int = 0
+    lines: int = 0
+    left_out: dict[str, int] = {}
+
+
+class CannotExport(ValueError):
+    """What was asked for cannot be written there; says why and what to type."""
+
+
+class Source(Protocol):
+    """Where a shard takes its rollouts from; asks at each end of a group whether it is full."""
+
+    def ids(self, is_full: IsFull) -> Iterator[str]: ...
+
+    def wholes(self, is_full: IsFull) -> Iterator[Whole]: ...
+
+
+class Target(Protocol):
+    """What writes shards."""
+
+    def write(self, folder: Path, state: State, source: Source) -> Written:
+        """Write one shard into `folder` and sync it."""
+
+    def finish(self, folder: Path, state: State) -> Path:
+        """Write what comes last. Returns the file or folder inside that is the export."""
+
+
+class Work:
+    """One export, from its first rollout or from where it stopped."""
+
+    def __init__(self, out: Path, plan: Plan, choose: Callable[[], Iterable[tuple[str, bool]]]):
+        self.out = out
+        self.folder = out.with_name(out.name + ".partial")
+        self._check(plan)
+        if not (self.folder / "state.json").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            (self.folder / "plan.json").write_bytes(msgspec.json.encode(plan))
+            total = self._choose(choose())
+            self._save(State(total=total, secret=secrets.token_hex(16)))
+        self.state = msgspec.json.decode((self.folder / "state.json").read_bytes(), type=State)
+
+    def run(self, target: Target, wholes: Callable[[Iterator[str]], Iterator[Whole]]) -> State:
+        """Write all that is left and put it in its place."""
+        chosen = _Chosen(self.folder / "ids", self.state.rollouts)
+        while self.state.rollouts < self.state.total:
+            shard = _Shard(chosen, wholes)
+            written = target.write(self.folder, self.state, shard)
+            self.state.rollouts += shard.taken
+            self.state.shards += 1
+            self.state.lines += written.lines
+            self.state.left_out = dict(Counter(self.state.left_out) + Counter(written.left_out))
+            self._save(self.state)
+        made = target.finish(self.folder, self.state)
+        if self.out.is_dir():
+            self.out.rmdir()  # `_check` saw that it is empty
+        made.replace(self.out)
+        shutil.rmtree(self.folder)
+        return self.state
+
+    def _check(self, plan: Plan) -> None:
+        if not self.out.parent.is_dir():
+            raise CannotExport(f"--out {self.out}: there is no folder {self.out.parent}")
+        if self.out.is_dir() and any(self.out.iterdir()):
+            raise CannotExport(f"--out {self.out}: it is there already; remove it or name another")
+        try:
+            begun = msgspec.json.decode((self.folder / "plan.json").read_bytes(), type=Plan)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return
+        if begun != plan:
+            odd = [f for f in Plan.__struct_fields__ if getattr(begun, f) != getattr(plan, f)]
+            raise CannotExport(
+                f"{self.folder} is another export that was interrupted: its {odd[0]} is "
+                f"{getattr(begun, odd[0])!r}, not {getattr(plan, odd[0])!r}. "
+                f"Continue that one, or remove the folder, or name another --out"
+            )
+
+    def _choose(self, found: Iterable[tuple[str, bool]]) -> int:
+        total = 0
+        with (self.folder / "ids").open("w") as file:
+            for id, is_new_group in found:
+                file.write(f"\n{id}\n" if is_new_group else f"{id}\n")
+                total += 1
+            file.flush()
+            os.fsync(file.fileno())
+        return total
+
+    def _save(self, state: State) -> None:
+        new = self.folder / "state.new"
+        with new.open("wb") as file:
+            file.write(msgspec.json.encode(state))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.folder / "state.json")
+
+
+class _Chosen:
+    """The ids that are left, each with whether a group begins with it."""
+
+    def __init__(self, path: Path, done: int) -> None:
+        self._left = islice(_read(path), done, None)
+        self._back: list[tuple[str, bool]] = []
+
+    def next(self) -> tuple[str, bool] | None:
+        return self._back.pop() if self._back else next(self._left, None)
+
+    def put_back(self, taken: tuple[str, bool]) -> None:
+        self._back.append(taken)
+
+
+def _read(path: Path) -> Iterator[tuple[str, bool]]:
+    with path.open() as file:
+        is_new_group = False
+        for line in file:
+            id = line.strip()
+            if id:
+                yield id, is_new_group
+            is_new_group = not id
+
+
+class _Shard:
+    def __init__(self, chosen: _Chosen, wholes: Callable[[Iterator[str]], Iterator[Whole]]) -> None:
+        self._chosen = chosen
+        self._wholes = wholes
+        self.taken = 0
+
+    def ids(self, is_full: IsFull) -> Iterator[str]:
+        while (taken := self._chosen.next()) is not None:
+            id, is_new_group = taken
+            if is_new_group and self.taken and is_full():
+                self._chosen.put_back(taken)
+                return
+            self.taken += 1
+            yield id
+
+    def wholes(self, is_full: IsFull) -> Iterator[Whole]:
+        return self._wholes(self.ids(is_full))
+
+
+class Lines:
+    """A target of text lines: one file that grows."""
+
+    def __init__(self, write: Callable[[Iterable[Rollout], IO[bytes]], Written]) -> None:
+        self._write = write
+
+    def write(self, folder: Path, state: State, source: Source) -> Written:
+        path = folder / "out"
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.truncate(state.bytes)  # what an interrupted shard left
+            file.seek(state.bytes)
+            wholes = source.wholes(lambda: file.tell() - state.bytes > SHARD)
+            written = self._write((whole.rollout for whole in wholes), file)
+            file.flush()
+            os.fsync(file.fileno())
+            state.bytes = file.tell()
+        return written
+
+    def finish(self, folder: Path, state: State) -> Path:
+        (folder / "out").touch()
+        return folder / "out"

@@ -1,0 +1,110 @@
+"""A Hugging Face dataset directory: `datasets.load_dataset("folder")`, or push it to the Hub.
+
+    folder/
+    ├─ README.md                 the dataset card: splits, columns, where it comes from
+    └─ data/<split>-00000.parquet
+
+Messages are lists of structs of one shape, so that every row has the same features; arguments of
+tools and whatever else has no fixed shape is JSON text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ..model import Message, Rollout
+from ..model.chat import to_chat
+from ._encode import text
+from ._tables import Row
+from ._work import State
+
+MESSAGE = (
+    "STRUCT(role VARCHAR, content VARCHAR, reasoning_content VARCHAR, name VARCHAR, "
+    "tool_calls STRUCT(id VARCHAR, type VARCHAR, "
+    'function STRUCT("name" VARCHAR, arguments VARCHAR))[], '
+    "tool_call_id VARCHAR, parent INTEGER, sampled BOOLEAN, stop_reason VARCHAR, reward DOUBLE, "
+    "parts VARCHAR, token_ids INTEGER[], logprob FLOAT[], meta VARCHAR)[]"
+)
+COLUMNS = {
+    "id": "VARCHAR",
+    "messages": MESSAGE,
+    **dict.fromkeys(("project", "run", "launch"), "VARCHAR"),
+    **dict.fromkeys(("step", "trained_step"), "BIGINT"),
+    **dict.fromkeys(("split", "dataset", "task", "group"), "VARCHAR"),
+    **dict.fromkeys(("index", "attempt"), "BIGINT"),
+    "reward": "DOUBLE",
+    **dict.fromkeys(("rewards", "reward_texts"), "VARCHAR"),
+    "advantage": "DOUBLE",
+    "stop_reason": "VARCHAR",
+    "truncated": "BOOLEAN",
+    **dict.fromkeys(("fate", "fate_reason", "error"), "VARCHAR"),
+    **dict.fromkeys(("time", "start", "end"), "DOUBLE"),
+    "policy_version": "BIGINT",
+    **dict.fromkeys(("sampling", "reference", "environment", "meta", "spans"), "VARCHAR"),
+}
+"""JSON text: rewards, reward_texts, error, sampling, reference, meta, spans; in messages: parts,
+meta, arguments."""
+
+_JSON = ("rewards", "reward_texts", "error", "sampling", "reference", "meta", "spans")
+NO_SPLIT = "rollouts"
+"""The split of rollouts that have none."""
+
+
+def row(rollout: Rollout) -> Row:
+    """A rollout as a row of its split."""
+    values = {
+        name: getattr(rollout, name)
+        for name in COLUMNS
+        if name not in ("messages", *_JSON) and getattr(rollout, name) is not None
+    }
+    values["task"] = None if rollout.task is None else str(rollout.task)
+    for name in _JSON:
+        value = getattr(rollout, name)
+        values[name] = None if value in (None, {}, []) else text(value)
+    values["messages"] = [_message(message) for message in rollout.messages]
+    return Row(f"data/{split_name(rollout.split)}", values)
+
+
+def split_name(split: str | None) -> str:
+    """A name that the library takes: letters, digits and underscores."""
+    return re.sub(r"\W+", "_", split or NO_SPLIT, flags=re.ASCII).strip("_") or NO_SPLIT
+
+
+def card(folder: Path, state: State, about: str) -> None:
+    """`README.md`: which files are which split, and what the columns are."""
+    names = sorted({path.name.rpartition("-")[0] for path in (folder / "data").glob("*.parquet")})
+    files = "\n".join(f"  - split: {name}\n    path: data/{name}-*.parquet" for name in names)
+    columns = "\n".join(f"| `{name}` | {_kind(name)} |" for name in COLUMNS)
+    (folder / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}\n"
+        "tags:\n- rollscope\n- rollouts\n- reinforcement-learning\n---\n\n"
+        f"# Rollouts\n\n{state.lines:,} rollouts, exported by Rollscope. {about}\n\n"
+        f'    datasets.load_dataset("{folder.name if folder.name != "out" else "."}")\n\n'
+        f"| column | holds |\n|---|---|\n{columns}\n"
+    )
+
+
+def _message(message: Message) -> dict[str, Any]:
+    chat = to_chat(message)
+    body: dict[str, Any] = {k: v for k, v in chat.items() if v is not None}
+    if isinstance(body.get("content"), list):
+        texts = [part.get("text") or "" for part in body["content"]]
+        body |= {"parts": text(body["content"]), "content": "".join(texts)}
+    body["tool_calls"] = chat.get("tool_calls", [])
+    known = ("parent", "sampled", "stop_reason", "reward")
+    body |= {name: getattr(message, name) for name in known if getattr(message, name) is not None}
+    if message.tokens is not None:
+        tokens = message.tokens.normalised()
+        if tokens is not None:
+            body |= {"token_ids": tokens.ids, "logprob": tokens.logprob}
+    if message.meta:
+        body["meta"] = text(message.meta)
+    return body
+
+
+def _kind(name: str) -> str:
+    if name == "messages":
+        return "role, content, reasoning_content, tool_calls, ...: a struct each"
+    return "JSON text" if name in _JSON else COLUMNS[name].lower()

@@ -1,0 +1,90 @@
+"""Preference pairs, as TRL and its kind take them: `{"prompt", "chosen", "rejected"}`.
+
+One pair a group: the rollout with the highest reward over the one with the lowest. A rollout
+without a reward (or with one that is no number) is not taken for a bad one: it is left out. A
+group in which nobody is better than another gives no pair. Rollouts come group by group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
+from typing import IO, Any
+
+from ..model import Rollout
+from ._branches import branches, chat, is_answer, tools
+from ._encode import line
+from ._work import Written
+
+
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+    """One line a group that has a better and a worse rollout."""
+    count, left_out = 0, Counter[str]()
+    for _, group in groupby(rollouts, group_of):
+        found = _pair(group)
+        if isinstance(found, str):
+            left_out[f"groups without a pair: {found}"] += 1
+        else:
+            out.write(line(found) + b"\n")
+            count += 1
+    return Written(count, left_out)
+
+
+def group_of(rollout: Rollout) -> tuple[Any, ...]:
+    """What rollouts share that are compared with each other; one without a group is alone."""
+    place = (rollout.project, rollout.run, rollout.split, rollout.step)
+    if rollout.group is not None:
+        return (*place, "group", rollout.group)
+    if rollout.task is not None:
+        return (*place, "task", str(rollout.task))
+    return (*place, "alone", rollout.id)
+
+
+def _pair(group: Iterable[Rollout]) -> dict[str, Any] | str:
+    """The pair, or why there is none. Only the best and the worst so far are held."""
+    best: tuple[float, Rollout] | None = None
+    worst: tuple[float, Rollout] | None = None
+    known = 0
+    for rollout in group:
+        reward = rollout.reward
+        if reward is None or not math.isfinite(reward):
+            continue
+        known += 1
+        if best is None or reward > best[0]:
+            best = reward, rollout
+        if worst is None or reward < worst[0]:
+            worst = reward, rollout
+    if known < 2 or best is None or worst is None:
+        return "fewer than two rollouts with a reward"
+    if best[0] == worst[0]:
+        return "all rewards are equal"
+    return _compared(best[1], worst[1])
+
+
+def _compared(best: Rollout, worst: Rollout) -> dict[str, Any] | str:
+    chosen, rejected = _split(best), _split(worst)
+    if chosen is None or rejected is None:
+        return "no answer of the policy"
+    if chosen[0] != rejected[0]:
+        return "the prompts differ"
+    body: dict[str, Any] = {"prompt": chosen[0], "chosen": chosen[1], "rejected": rejected[1]}
+    if (known := tools(best)) is not None:
+        body["tools"] = known
+    return body | {
+        "score_chosen": best.reward,
+        "score_rejected": worst.reward,
+        "id_chosen": best.id,
+        "id_rejected": worst.id,
+    }
+
+
+def _split(rollout: Rollout) -> tuple[list[Any], list[Any]] | None:
+    """What was asked, and what the policy made of it: of the branch that ends last."""
+    messages = (branches(rollout) or [[]])[-1]
+    first = next((n for n, message in enumerate(messages) if is_answer(message)), None)
+    if first is None:
+        return None
+    body = [chat(message) for message in messages]
+    return body[:first], body[first:]

@@ -1,0 +1,151 @@
+"""Inspect Scout's transcripts: a folder of Parquet files that `transcripts_from` opens.
+
+Columns with Scout's names are its schema; all others are what Scout calls metadata, to be
+filtered by (`metadata["step"]`). Messages are Inspect's chat messages as JSON text. Scout has one
+conversation a transcript: of a rollout with several branches it gets the one that ends last.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from ..model import Message, Part, Rollout, ToolCall
+from ._branches import branches, is_answer
+from ._encode import arguments, text
+from ._tables import Row
+
+SCHEMA = {
+    **dict.fromkeys(
+        (
+            "transcript_id", "source_type", "source_id", "date", "task_set", "task_id",
+        ),
+        "VARCHAR",
+    ),
+    "task_repeat": "BIGINT",
+    **dict.fromkeys(("agent", "model", "model_options", "score", "score_explanation"), "VARCHAR"),
+    "message_count": "BIGINT",
+    "total_time": "DOUBLE",
+    "total_tokens": "BIGINT",
+    **dict.fromkeys(("error", "limit", "messages"), "VARCHAR"),
+}  # fmt: skip
+"""Scout's own columns (version 0.6). `success` is left to whoever knows what counts as one."""
+
+METADATA = {
+    **dict.fromkeys(("project", "run", "launch", "split", "group"), "VARCHAR"),
+    **dict.fromkeys(("step", "trained_step", "policy_version"), "BIGINT"),
+    "reward": "DOUBLE",
+    "advantage": "DOUBLE",
+    **dict.fromkeys(("fate", "fate_reason", "stop_reason"), "VARCHAR"),
+    "truncated": "BOOLEAN",
+    **dict.fromkeys(("rewards", "reference", "meta"), "VARCHAR"),
+}
+COLUMNS = SCHEMA | METADATA
+
+_JSON = ("rewards", "reference", "meta")
+_ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "tool": "tool"}
+_SEVERAL = "branches: Scout has one conversation a transcript, the one that ends last is in it"
+
+
+def row(rollout: Rollout) -> Row:
+    """A rollout as a transcript."""
+    ways = branches(rollout)
+    messages = ways[-1] if ways else []
+    made = [_message(m, f"{rollout.id}-{n}") for n, m in enumerate(messages)]
+    reward = rollout.reward
+    tokens = sum(len(m.tokens) for m in rollout.messages if m.tokens is not None)
+    error = rollout.error
+    values = {
+        "transcript_id": rollout.id,
+        "source_type": "rollscope",
+        "source_id": f"{rollout.project}/{rollout.run}",
+        "date": _date(rollout.start if rollout.start is not None else rollout.time),
+        "task_set": rollout.dataset or rollout.environment,
+        "task_id": None if rollout.task is None else str(rollout.task),
+        "task_repeat": rollout.index,
+        "agent": rollout.environment,
+        "model": _word(rollout.meta.get("model")),
+        "model_options": _text(rollout.sampling),
+        "score": text(reward) if reward is not None and math.isfinite(reward) else None,
+        "score_explanation": "\n".join(rollout.reward_texts.values()) or None,
+        "message_count": len(made),
+        "total_time": _seconds(rollout),
+        "total_tokens": tokens or None,
+        "error": error.text or error.type if error and error.kind != "limit" else None,
+        "limit": error.type or "unknown" if error and error.kind == "limit" else None,
+        "messages": text(made),
+        **{name: getattr(rollout, name) for name in METADATA if name not in _JSON},
+        **{name: _text(getattr(rollout, name)) for name in _JSON},
+    }
+    return Row("transcripts", values, _SEVERAL if len(ways) > 1 else None)
+
+
+def _message(message: Message, id: str) -> dict[str, Any]:
+    role = _ROLES.get(message.role, "user")
+    body: dict[str, Any] = {"id": id, "role": role, "content": _content(message.content)}
+    about = {"name": message.name} if message.name is not None and role != "tool" else {}
+    if role != message.role:
+        about["role"] = message.role
+    if message.meta:
+        about["meta"] = text(message.meta) or ""
+    if about:
+        body["metadata"] = about
+    if role == "assistant":
+        calls = [*message.tool_calls, *_calls(message.content)]
+        if calls:
+            body["tool_calls"] = [_call(call, f"{id}-{n}") for n, call in enumerate(calls)]
+        if is_answer(message):
+            body["source"] = "generate"
+    if role == "tool":
+        body |= {"tool_call_id": message.tool_call_id, "function": message.name}
+    return body
+
+
+def _content(content: str | list[Part] | None) -> str | list[dict[str, Any]]:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return [_part(part) for part in content if part.call is None]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.type == "reasoning" and part.text is not None:
+        return {"type": "reasoning", "reasoning": part.text}
+    if part.image is not None:
+        return {"type": "image", "image": part.image}
+    if part.text is not None:
+        return {"type": "text", "text": part.text}
+    return {"type": "data", "data": {"type": part.type, "data": part.data}}
+
+
+def _calls(content: str | list[Part] | None) -> list[ToolCall]:
+    parts = content if isinstance(content, list) else []
+    return [part.call for part in parts if part.call is not None]
+
+
+def _call(call: ToolCall, id: str) -> dict[str, Any]:
+    given = arguments(call.arguments)
+    body = {"id": call.id or id, "function": call.name or "", "type": "function"}
+    if isinstance(given, dict):
+        return {**body, "arguments": given}
+    said = "" if given is None else f"not an object: {given!r:.200}"
+    raw = {} if given is None else {"raw": given}
+    return {**body, "arguments": raw, "parse_error": said or None}
+
+
+def _text(value: Any) -> str | None:
+    return None if value in (None, {}, []) else text(value)
+
+
+def _date(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _seconds(rollout: Rollout) -> float | None:
+    if rollout.start is None or rollout.end is None:
+        return None
+    return rollout.end - rollout.start
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,29 @@
+"""Through a whole selection, every rollout with its messages, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rollscope.store.many import Whole
+    from rollscope.store.reader import Reader
+
+_TARGET = 16 << 20
+"""Characters of one batch, about: what is in memory is a few times that, or one rollout."""
+_MOST = 256
+
+
+def through(reader: Reader, ids: Iterable[str]) -> Iterator[Whole]:
+    """Whole rollouts in the order of the ids. Those that are gone by now are left out.
+
+    A batch is as large as the one before it allows: nobody knows how long a rollout is
+    before it was read. It begins small and at most doubles.
+    """
+    left, size = iter(ids), 8
+    while batch := list(islice(left, size)):
+        found = reader.many(batch)
+        yield from found
+        fit = _TARGET // max(1, sum(whole.size for whole in found) // max(1, len(found)))
+        size = max(1, min(2 * size, fit, _MOST))
