@@ -11,6 +11,7 @@ import asyncio
 import sys
 import typing
 import zlib
+from functools import partial
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
@@ -247,25 +248,31 @@ def make(cfg: SkyRLTrainConfig, *, tasks: int = 6, dp: int = 1) -> Any:
         inference_engine_client=Engine(),
         generator=SkyRLGymGenerator(cfg.generator, cfg.environment.skyrl_gym, Engine(), TOK),
     )
+    without_workers(trainer, dp)
+    trainer.fwd_logprobs_values_reward = partial(forward, trainer)
+    trainer.train_critic_and_policy = partial(optimise, trainer)
+    return trainer
+
+
+def without_workers(trainer: Any, dp: int = 1) -> None:
+    """The workers on GPUs, which hold the models."""
     trainer.dispatch = MagicMock()
     trainer.dispatch.save_weights_for_sampler = AsyncMock()
     trainer.dispatch.get_lcm_dp_size = MagicMock(return_value=dp)
     trainer.init_weight_sync_state = lambda: None
 
-    def forward(batch: Any) -> Any:
-        batch["values"] = None
-        width = batch["loss_mask"].shape[1]
-        batch["action_log_probs"] = batch["loss_mask"] * 0.5 - torch.arange(width) / 1024
-        batch["base_action_log_probs"] = None
-        return batch
 
-    def optimise(batch: Any) -> dict[str, float]:
-        _note(trainer, batch)
-        return {"policy_loss": 0.25}
+def forward(trainer: Any, batch: Any) -> Any:
+    batch["values"] = None
+    width = batch["loss_mask"].shape[1]
+    batch["action_log_probs"] = batch["loss_mask"] * 0.5 - torch.arange(width) / 1024
+    batch["base_action_log_probs"] = None
+    return batch
 
-    trainer.fwd_logprobs_values_reward = forward
-    trainer.train_critic_and_policy = optimise
-    return trainer
+
+def optimise(trainer: Any, batch: Any) -> dict[str, float]:
+    _note(trainer, batch)
+    return {"policy_loss": 0.25}
 
 
 def _note(trainer: Any, batch: Any) -> None:

@@ -1,0 +1,104 @@
+"""SkyRL's own command, handed over to ours: parsed, validated, trained in a Ray task."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world  # before SkyRL: it makes its types importable
+from stored import Stored, flat, written
+
+HERE = Path(__file__).resolve().parent
+
+
+def options(tmp_path: Path) -> dict[str, Any]:
+    """What a user types, for a model and data on this disk."""
+    world.TOK.save_pretrained(tmp_path / "model")
+    rows = world.Tasks(4).collate_fn(list(range(4)))
+    lines = [
+        json.dumps({"prompt": r["prompt"], "env_class": "guess", **r["env_extras"]}) for r in rows
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
+    return {
+        "data.train_data": f"[{tmp_path / 'tasks.jsonl'}]",
+        "data.dataloader.num_workers": 0,
+        "data.dataloader.persistent_workers": "false",
+        "environment.env_class": "guess",
+        "generator.inference_engine.enable_ray_prometheus_stats": "false",
+        "generator.max_turns": 3,
+        "generator.max_input_length": 4000,
+        "generator.n_samples_per_prompt": 3,
+        "generator.sampling_params.logprobs": 1,
+        "generator.sampling_params.max_generate_length": 60,
+        "trainer.algorithm.advantage_estimator": "grpo",
+        "trainer.algorithm.use_kl_loss": "false",
+        "trainer.ckpt_interval": -1,
+        "trainer.ckpt_path": tmp_path / "checkpoints",
+        "trainer.enable_ray_gpu_monitor": "false",
+        "trainer.epochs": 1,
+        "trainer.eval_before_train": "false",
+        "trainer.eval_interval": -1,
+        "trainer.export_path": tmp_path / "exports",
+        "trainer.hf_save_interval": -1,
+        "trainer.log_path": tmp_path / "logs",
+        "trainer.logger": "console",
+        "trainer.max_prompt_length": 200,
+        "trainer.micro_forward_batch_size_per_gpu": 1,
+        "trainer.micro_train_batch_size_per_gpu": 1,
+        "trainer.placement.colocate_all": "false",
+        "trainer.policy.model.path": tmp_path / "model",
+        "trainer.policy_mini_batch_size": 2,
+        "trainer.project_name": "numbers",
+        "trainer.resume_mode": "none",
+        "trainer.run_name": "typed",
+        "trainer.train_batch_size": 2,
+    }
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_a_user_types_records_the_training(
+    own_store: Path, tmp_path: Path, is_async: bool
+) -> None:
+    notes = tmp_path / "notes.json"
+    typed = options(tmp_path) | {"trainer.override_entrypoint": "rollscope.adapters.skyrl"}
+    if is_async:
+        typed |= {"trainer.fully_async.enabled": "true"}
+    command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(HERE / "entry"),
+        "SKYRL_WITHOUT_GPU": str(notes),
+        "RAY_ADDRESS": "local",  # not a cluster of somebody else on this machine
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    }
+    done = subprocess.run(
+        [*command, *(f"{name}={value}" for name, value in typed.items())],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    noted = json.loads(notes.read_text())
+    assert noted["trainer"] == "FullyAsyncRayPPOTrainer" if is_async else "RayPPOTrainer"
+    found = Stored(own_store)
+    assert found.projects == {("numbers", "typed")}
+    assert found.orphans == []
+    assert sorted(written(r) for r in found) == sorted(noted["episodes"])
+    rewards = dict(zip(map(str, noted["episodes"]), noted["rewards"], strict=True))
+    for rollout in found:
+        last = noted["answers"][written(rollout)[-1]]
+        assert flat(rollout) == last["prompt"] + last["ids"]
+        assert rollout.reward == sum(rewards[str(written(rollout))])
+        assert rollout.fate == "trained"
+    assert sorted(map(str, (flat(r) for r in found))) == sorted(
+        str(row["ids"]) for row in noted["trained"]
+    )
+    assert set(found.metrics) == {1, 2}
