@@ -31,10 +31,11 @@ class Stored:
                 "SELECT rollout, name FROM facts WHERE rollout NOT IN (SELECT id FROM rollouts)"
             ).fetchall()
             self.metrics: dict[int, dict[str, float]] = {}
-            for step, name, value in sql.execute(
-                "SELECT step, name, value FROM metrics"
-            ).fetchall():
+            rows = sql.execute("SELECT step, name, value FROM metrics").fetchall()
+            for step, name, value in rows:
                 self.metrics.setdefault(step, {})[name] = value
+            self.repeated = len(rows) - sum(len(values) for values in self.metrics.values())
+            """Numbers that stand there twice."""
             self.projects = {(run.project, run.run) for run in reader.runs()}
 
     def __iter__(self) -> Iterator[Rollout]:

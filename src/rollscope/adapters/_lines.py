@@ -45,3 +45,16 @@ def _open(file: Path) -> Any:
     except ImportError:
         from backports import zstd
     return zstd.open(file, "rb")
+
+
+def numbers(file: Path) -> Iterator[tuple[int | None, dict[str, float]]]:
+    """A log of metrics, one object a line, as (step, values). What is no number is left out."""
+    for row in records(file) if file.is_file() else ():
+        if not isinstance(row, Problem):
+            step = row.get("step")
+            values = {
+                name: float(value)
+                for name, value in row.items()
+                if name not in ("step", "time") and isinstance(value, (int, float))
+            }
+            yield step if isinstance(step, int) else None, values

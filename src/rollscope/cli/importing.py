@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ def import_(args: argparse.Namespace) -> int:
             if done % 64 == 0:
                 run.flush()
                 update(done)
+        if not args.map:
+            _take_metrics(run, formats.read_metrics(path, name))
     if bad > SHOWN_PROBLEMS:
         say(f"... and {bad - SHOWN_PROBLEMS:,} more problems")
     summary = {"project": run.project, "run": run.name, "imported": done, "problems": bad}
@@ -80,6 +83,22 @@ def _known(run: Run) -> set[str]:
     ).fetchall()
     store.close()
     return {row[0] for row in found}
+
+
+def _take_metrics(run: Run, found: Iterator[tuple[int | None, dict[str, float]]]) -> None:
+    """Numbers that the run does not have yet, at their step."""
+    from ..query import Store
+
+    store = Store(run.directory.parent.parent)
+    rows = store.sql(
+        "SELECT step, name FROM metrics WHERE project = ? AND run = ?", (run.project, run.name)
+    ).fetchall()
+    store.close()
+    known = set(rows)
+    for step, values in found:
+        fresh = {name: v for name, v in values.items() if (step, name) not in known}
+        if fresh:
+            run.metrics(step, fresh)
 
 
 def _launch(path: Path) -> str:

@@ -4,6 +4,7 @@ One module a format, all of the same shape:
 
     recognise(path) -> bool                         is this file (or folder) ours? By content.
     read(path) -> Iterator[Rollout | Problem]       streaming; a bad line is a Problem, not the end
+    read_metrics(path) -> Iterator[(step, values)]  where the trainer's own numbers lie beside
     write(rollouts, out)                            where the format can be exported
 
 Trainers' own files are read by the trainers' adapters, which have the same two functions.
@@ -23,6 +24,8 @@ from . import columns
 from ._redact import Cleaner
 from ._tables import Tables, to_parquet
 from ._work import CannotExport, Lines, Plan, Source, State, Target, Work, Written
+
+Metrics = dict[str, float]
 
 
 class UnknownFormat(ValueError):
@@ -83,7 +86,15 @@ def read(path: Path, name: str | None = None, mapping: str = "") -> Iterator[Rol
     return found
 
 
+def read_metrics(path: Path, name: str | None = None) -> Iterator[tuple[int | None, Metrics]]:
+    """The trainer's own numbers beside its rollouts, as (step, values); often there are none."""
+    module = reader(name or detect(path))
+    if hasattr(module, "read_metrics"):
+        yield from module.read_metrics(path)
+
+
 __all__ = [
     "READERS", "CannotExport", "Cleaner", "Lines", "Plan", "Problem", "Source", "State", "Tables",
-    "Target", "UnknownFormat", "Work", "Written", "detect", "read", "reader", "to_parquet",
+    "Target", "UnknownFormat", "Work", "Written", "detect", "read", "read_metrics", "reader",
+    "to_parquet",
 ]  # fmt: skip

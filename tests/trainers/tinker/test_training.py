@@ -354,7 +354,8 @@ def test_summaries_are_read(
     own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path, monkeypatch, [groups(1, 2), groups(3, 4)], test=[groups(5)], eval_every=1)
-    live = {(r.split, r.step, r.reward, len(flat(r))) for r in Stored(own_store)}
+    stored = Stored(own_store)
+    live = {(r.split, r.step, r.reward, len(flat(r))) for r in stored}
     log_path = tmp_path / "sums" / "run-1"
     assert tinker.recognise(log_path)
     assert tinker.recognise(next(log_path.rglob("*_rollout_summaries.jsonl")))
@@ -366,6 +367,10 @@ def test_summaries_are_read(
     }
     assert lengths == live
     assert {r.dataset for r in read} == {"sums", "test"}
+    numbers: dict[int | None, dict[str, float]] = {}
+    for step, values in tinker.read_metrics(log_path):
+        numbers.setdefault(step, {}).update(values)
+    assert numbers == stored.metrics and set(numbers) == {0, 1}
     assert all(r.group and r.index is not None for r in read)
 
 

@@ -18,7 +18,7 @@ import pytest
 import verifiers.v1 as vf
 from backports import zstd
 from restore import restore, said
-from stored import flat
+from stored import Stored, flat
 from verifiers.v1.episode import (
     EnvInfo,
     Episode,
@@ -32,6 +32,7 @@ from verifiers.v1.utils.trace_store import write_episode
 from world import BRANCHED, agent_config, serving, task
 
 from rollscope.adapters import verifiers as adapter
+from rollscope.cli import main
 from rollscope.model import Rollout
 from rollscope.model.problem import Problem
 
@@ -276,6 +277,36 @@ def test_prime_rls_numbers_are_read(tmp_path: Path) -> None:
     rows = [{"step": 1, "time": 5.0, "loss": 0.5, "producer": "trainer"}, {"step": None, "x": 2}]
     dump(tmp_path / "monitors" / "file" / "metrics.jsonl", rows)
     assert list(adapter.read_metrics(tmp_path)) == [(1, {"loss": 0.5}), (None, {"x": 2.0})]
+
+
+@pytest.mark.parametrize("layout", ["a directory a step", "one stream"])
+def test_a_run_directory_of_prime_rl_is_imported_with_its_numbers(
+    own_store: Path, tmp_path: Path, layout: str
+) -> None:
+    """`rollscope import RUN_DIR`, format recognised; a second time nothing is added."""
+    if layout == "one stream":
+        traces = tmp_path / "monitors" / "file" / "traces"
+        dump(traces / "stream.jsonl", [episode(n, step=3) for n in range(4)])
+        for n, producer in enumerate(annotations()):
+            dump(traces / "annotations" / f"producer-{n}.jsonl", producer)
+        numbers = tmp_path / "monitors" / "file" / "metrics.jsonl"
+    else:
+        steps = tmp_path / "rollouts" / "step_3" / "train"
+        dump(steps / "all" / "traces.jsonl", [episode(n) for n in range(4)])
+        dump(steps / "effective" / "traces.jsonl", [episode(1, advantage=0.75)])
+        numbers = tmp_path / "metrics.jsonl"
+    dump(numbers, [{"step": s, "time": 5.0, "loss": s / 4, "note": "x"} for s in (1, 2, 3)])
+    for _ in range(2):
+        command = ["import", str(tmp_path), "--dir", str(own_store), "--project", "prime"]
+        assert main([*command, "--run", "math"]) == 0
+    found = Stored(own_store)
+    assert found.projects == {("prime", "math")}
+    assert {r.key for r in found} == {f"trace-{n}" for n in range(4)}
+    assert {r.step for r in found} == {3}
+    shipped = next(r for r in found if r.key == "trace-1")
+    assert shipped.fate == "trained" and shipped.advantage == 0.75
+    assert found.metrics == {s: {"loss": s / 4} for s in (1, 2, 3)}
+    assert found.repeated == 0
 
 
 # -- unmatched, never guessed ----------------------------------------------------------

@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import Any
 
 from .convert import Notes, Place, convert
-from .files import read, recognise
+from .files import read, read_metrics, recognise
 
-__all__ = ["Notes", "Place", "convert", "read", "recognise", "traced"]
+__all__ = ["Notes", "Place", "convert", "read", "read_metrics", "recognise", "traced"]
 
 
 def traced(dataset_builder: Any, *, project: str | None = None, run: str | None = None) -> Any:

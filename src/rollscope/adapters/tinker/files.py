@@ -1,4 +1,5 @@
-"""What tinker-cookbook writes below `log_path/iteration_NNNNNN/`.
+"""What tinker-cookbook writes to `log_path`: the metric log, `metrics.jsonl`, and below
+`iteration_NNNNNN/`:
 
 | file | holds |
 |---|---|
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from ...model import Message, Rollout, prompt_task
 from ...model.chat import from_chat
 from ...model.problem import Problem
-from .._lines import first_record, records
+from .._lines import first_record, numbers, records
 
 _ITERATION = re.compile(r"iteration_(\d+)")
 _SUMMARIES = "_rollout_summaries.jsonl"
@@ -54,6 +55,11 @@ def read(path: str | Path) -> Iterator[Rollout | Problem]:
                     yield record if isinstance(record, Problem) else _summary(record)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             yield Problem(file, None, f"not as tinker-cookbook writes it: {error!r}")
+
+
+def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float]]]:
+    """The metric log of a `log_path`, as (step, values)."""
+    yield from numbers(Path(path) / "metrics.jsonl")
 
 
 def _files(path: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...model import Rollout
 from ...model.problem import Problem
-from .._lines import first_record, records
+from .._lines import first_record, numbers, records
 from .convert import convert
 
 _STEP = re.compile(r"step_(\d+)")
@@ -65,18 +65,8 @@ def _traces(record: dict[str, Any] | Problem) -> list[dict[str, Any]]:
 def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float]]]:
     """prime-rl's own numbers, as (step, values)."""
     path = Path(path)
-    for file in (path / "monitors" / "file" / "metrics.jsonl", path / "metrics.jsonl"):
-        if file.is_file():
-            for row in records(file):
-                if isinstance(row, Problem):
-                    continue
-                numbers = {
-                    k: float(v)
-                    for k, v in row.items()
-                    if k not in ("step", "time") and isinstance(v, (int, float))
-                }
-                yield row.get("step"), numbers
-            return
+    files = (path / "monitors" / "file" / "metrics.jsonl", path / "metrics.jsonl")
+    yield from numbers(next((file for file in files if file.is_file()), files[-1]))
 
 
 # -- files -----------------------------------------------------------------------------
