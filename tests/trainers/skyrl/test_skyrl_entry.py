@@ -67,7 +67,12 @@ def test_what_a_user_types_records_the_training(
     notes = tmp_path / "notes.json"
     typed = options(tmp_path) | {"trainer.override_entrypoint": "rollscope.adapters.skyrl"}
     if is_async:
-        typed |= {"trainer.fully_async.enabled": "true"}
+        typed |= {
+            "trainer.algorithm.policy_loss_type": "rollout_is",
+            "trainer.fully_async.enabled": "true",
+            "trainer.fully_async.max_staleness_steps": 2,
+            "trainer.fully_async.num_parallel_generation_workers": 4,
+        }
     command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base"]
     environment = {
         **os.environ,
@@ -87,7 +92,7 @@ def test_what_a_user_types_records_the_training(
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     noted = json.loads(notes.read_text())
-    assert noted["trainer"] == "FullyAsyncRayPPOTrainer" if is_async else "RayPPOTrainer"
+    assert noted["trainer"] == ("FullyAsyncRayPPOTrainer" if is_async else "RayPPOTrainer")
     found = Stored(own_store)
     assert found.projects == {("numbers", "typed")}
     assert found.orphans == []
