@@ -49,12 +49,15 @@ def damage(path: Path, kind: str) -> None:
         data = data[: spots[1]] + bytes(spots[2] - spots[1]) + data[spots[2] :]
     elif kind == "hole":
         data = data[:middle] + data[spots[2] :]
+    elif kind == "checksum":  # all of it can be unpacked, and is not what was written
+        last = spots[2] - 1
+        data = data[:last] + bytes([data[last] ^ 16]) + data[last + 1 :]
     elif kind == "text inside":
         data = data[: spots[1]] + b"hello\n" * 100 + data[spots[2] :]
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("kind", ["bit flipped", "zero filled", "hole", "text inside"])
+@pytest.mark.parametrize("kind", ["bit flipped", "checksum", "zero filled", "hole", "text inside"])
 def test_a_damaged_frame_costs_only_itself(tmp_path: Path, kind: str) -> None:
     log = LogFile(tmp_path)
     log.log(*rollouts(3, "lost-"))
@@ -117,6 +120,21 @@ def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
         seal(log.directory, log.name)
         assert count(reader) == 1
         assert "3 lines" in named(reader)
+
+
+def test_of_thousands_of_lines_the_last_of_each_rollout_counts(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    for turn in range(5):
+        log.append(
+            b'{"rollout":{"id":"r%d","reward":%d,"meta":{"pad":"%b"}},"open":true}'
+            % (i, turn, b"x" * 500)
+            for i in range(4000)
+        )
+    seal(log.directory, log.name)
+    with Reader(tmp_path) as reader:
+        found = reader.connection.execute("SELECT DISTINCT reward FROM rollouts").fetchall()
+        assert found == [(4.0,)]
+        assert count(reader) == 4000
 
 
 def test_values_that_do_not_fit_cost_only_themselves(tmp_path: Path) -> None:

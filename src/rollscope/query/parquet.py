@@ -20,9 +20,10 @@ from rollscope.formats._encode import line
 from rollscope.model.schema import METRICS
 from rollscope.model.wire import facts_line, rollout_line
 from rollscope.store import seal
+from rollscope.store.lines import Spool
 from rollscope.store.many import Whole
 from rollscope.store.records import to_facts
-from rollscope.store.tables import Header, Spool, columns, rows, stage
+from rollscope.store.tables import Header, columns, rows, stage
 
 from .engine import Engine
 
@@ -122,7 +123,8 @@ class FiveTables:
             count += len(some)
         db = seal.connect(folder)
         try:
-            stage(db, spool, logs.headers)
+            spool.load(db)
+            stage(db, logs.headers)
             seal.build(db, folder, Header())
         finally:
             db.close()

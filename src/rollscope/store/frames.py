@@ -77,6 +77,37 @@ def scan(path: Path, offset: int = 0) -> Iterator[Frame]:
             at = end
 
 
+class Whole(NamedTuple):
+    """A log that is frames from end to end."""
+
+    end: int
+    largest: int
+    """Bytes of its largest frame, unpacked."""
+    first: Frame
+
+
+def whole(path: Path) -> Whole | None:
+    """Is the log frames from end to end? None: something lies between them, or its end is torn.
+
+    Only the first frame is unpacked: damage inside another shows when that is.
+    """
+    data = path.read_bytes()
+    frame, _ = _frame_at(data, 0)
+    if frame is None:
+        return None
+    view, at, largest = memoryview(data), 0, 0
+    while at < len(data):
+        try:
+            size = zstd.get_frame_size(view[at:])
+            unpacked = zstd.get_frame_info(view[at : at + size]).decompressed_size
+        except zstd.ZstdError:
+            return None
+        if unpacked is None or not data[at + 4] & _CHECKSUM_BIT:
+            return None
+        at, largest = at + size, max(largest, unpacked)
+    return Whole(at, largest, Frame(0, frame[0], frame[1]))
+
+
 def read_frame(path: Path, offset: int, end: int) -> bytes:
     """The lines of one good frame seen by `scan`. Raises ValueError if it is good no more."""
     with path.open("rb") as file:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 from duckdb import DuckDBPyConnection
@@ -19,7 +20,8 @@ from duckdb import DuckDBPyConnection
 from ..model import schema
 from . import disk, frames, listing, paths, units, writers
 from .fold import fold
-from .tables import Header, Spool, read_header, stage, thin
+from .lines import Spool, load_log
+from .tables import Header, read_header, stage, thin
 from .units import BadRange, Times, UnitInfo
 
 MEMORY = "2GB"
@@ -73,28 +75,59 @@ def remove_log(path: Path, sealed: int | None) -> None:
 def write_segment(directory: Path, log: str, target: Path) -> int:
     """Write the segment of a log into `target`. Returns how many bytes of the log it took."""
     path = directory / "live" / (log + paths.LOG_ENDING)
+    db = connect(target)
+    try:
+        read = _load(db, path, log, target)
+        header = complete_header(directory, log, read.header)
+        if header.version > schema.VERSION:
+            raise Refused(
+                f"{path} was written by a newer Rollscope (format {header.version}, "
+                f"this one knows {schema.VERSION})"
+            )
+        if path.stat().st_size < read.end:
+            raise Refused(f"{path} became shorter while it was read")
+        stage(db, {0: header})
+        db.execute("DROP TABLE staged_lines")  # half of the memory
+        info = build(db, target, header)
+    finally:
+        db.close()
+    info.logs = {log: read.end}
+    info.damaged = read.damaged
+    info.bad_lines = read.bad_lines
+    units.write_info(target, info)
+    return read.end
+
+
+class _Read(NamedTuple):
+    """What was found in a log, beside its lines."""
+
+    header: Header | None
+    end: int
+    damaged: list[BadRange]
+    bad_lines: int
+
+
+def _load(db: DuckDBPyConnection, path: Path, log: str, target: Path) -> _Read:
+    """Read the good lines of a log, and keep bad ranges aside."""
+    whole = frames.whole(path)
+    if whole is not None:
+        try:
+            bad_lines = load_log(db, path, whole.largest)
+            return _Read(_header(whole.first), whole.end, [], bad_lines)
+        except duckdb.Error:
+            pass  # a checksum does not fit: frame by frame, then
     spool = Spool(target / "lines.ndjson")
     try:
-        header, end, damaged = _spool(directory, path, log, spool, target)
-        db = connect(target)
-        try:
-            bad_lines = stage(db, spool, {0: header})
-            info = build(db, target, header)
-        finally:
-            db.close()
+        header, end, damaged = _spool(path, log, spool)
+        if damaged:
+            _keep_aside(path, damaged, target)
+        return _Read(header, end, damaged, spool.load(db)[0])
     finally:
         spool.remove()
-    info.logs = {log: end}
-    info.damaged = damaged
-    info.bad_lines = bad_lines[0]
-    units.write_info(target, info)
-    return end
 
 
-def _spool(
-    directory: Path, path: Path, log: str, spool: Spool, target: Path
-) -> tuple[Header, int, list[BadRange]]:
-    """Put the good lines of a log into the spool and keep the bad ranges aside."""
+def _spool(path: Path, log: str, spool: Spool) -> tuple[Header | None, int, list[BadRange]]:
+    """Put the good lines of a log into the spool."""
     header: Header | None = None
     damaged: list[BadRange] = []
     number = end = 0
@@ -103,21 +136,15 @@ def _spool(
         if frame.error is not None:
             damaged.append(BadRange(log, frame.offset, frame.end, frame.error))
             continue
-        lines = frame.lines()
-        if number == 0 and lines:
-            header = read_header(lines[0])
-        number = spool.add(0, number, lines)
-    if path.stat().st_size < end:
-        raise Refused(f"{path} became shorter while it was read")
-    header = complete_header(directory, log, header)
-    if header.version > schema.VERSION:
-        raise Refused(
-            f"{path} was written by a newer Rollscope (format {header.version}, "
-            f"this one knows {schema.VERSION})"
-        )
-    if damaged:
-        _keep_aside(path, damaged, target)
+        if number == 0:
+            header = _header(frame)
+        number = spool.add(0, number, frame.lines())
     return header, end, damaged
+
+
+def _header(frame: frames.Frame) -> Header | None:
+    lines = frame.lines()
+    return read_header(lines[0]) if lines else None
 
 
 def complete_header(directory: Path, log: str, header: Header | None) -> Header:

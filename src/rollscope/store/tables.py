@@ -1,8 +1,7 @@
 """Lines of logs become rows of the five tables: the one definition of every column.
 
 Sealing and the live tail both go through `stage` and `thin`, so a rollout looks the same
-whether it was logged a second or a year ago. All of it is SQL, derived from `model.schema`;
-Python only numbers the lines.
+whether it was logged a second or a year ago. All of it is SQL, derived from `model.schema`.
 
 A number that does not fit its column becomes null and a line that is no JSON becomes a row
 of nulls (`ignore_errors`): one odd value never costs the file it lies in.
@@ -10,10 +9,8 @@ of nulls (`ignore_errors`): one odd value never costs the file it lies in.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -95,7 +92,7 @@ _TYPES = {table: {c.name: c.type for c in columns} for table, columns in schema.
 
 
 def _wire_types() -> dict[str, str]:
-    """Columns of a line, for `read_ndjson`."""
+    """Columns of a line, for `read_ndjson`; and in front the number of its log and its own."""
     messages, spans, facts = _TYPES["messages"], _TYPES["spans"], _TYPES["facts"]
     tokens = {"ids": messages["token_ids"], "ends": messages["token_ends"]}
     tokens |= {name: messages[name] for name in (*KNOWN_STREAMS, "streams")}
@@ -122,35 +119,6 @@ def _wire_types() -> dict[str, str]:
 LINE = _wire_types()
 
 
-class Spool:
-    """Lines of any number of logs on their way into the engine, as one NDJSON file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.longest = 0
-        self.lines: Counter[int] = Counter()
-        """Lines of each log, good or not."""
-        self._file: BinaryIO = path.open("wb")
-
-    def add(self, log: int, number: int, lines: list[bytes]) -> int:
-        """Add lines of a log, the first of them having this number; returns the next number."""
-        self._file.writelines(
-            b'{"log":%d,"line":%d,%b\n' % (log, n, line[1:])
-            for n, line in enumerate(lines, number)
-            if line[:1] == b"{" and len(line) > 2
-        )
-        self.longest = max(self.longest, *map(len, lines), 0)
-        self.lines[log] += len(lines)
-        return number + len(lines)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def remove(self) -> None:
-        self.close()
-        self.path.unlink(missing_ok=True)
-
-
 # -- lines to rows ---------------------------------------------------------------------
 
 
@@ -164,34 +132,19 @@ def ddl(table: str) -> str:
     return ", ".join(f"{q(name)} {type}" for name, type in _TYPES[table].items())
 
 
-def stage(db: DuckDBPyConnection, spool: Spool, headers: dict[int, Header]) -> Counter[int]:
-    """Read the spooled lines into temporary tables `staged_*`.
-
-    Returns, for each log, how many lines are no JSON objects.
+def stage(db: DuckDBPyConnection, headers: dict[int, Header]) -> None:
+    """Turn the lines in `staged_lines` (see `lines`) into temporary tables `staged_*`.
 
     `staged_heads` has one row a rollout, its last head, and whether it begins in these lines
     (`begun`); the others have the columns of their
     table, each with `log` and, where later lines replace earlier ones, `line` in front.
     """
-    spool.close()
     _stage_headers(db, headers)
-    db.execute(
-        "CREATE OR REPLACE TEMP TABLE staged_lines AS SELECT * FROM read_ndjson($path, "
-        "columns = $columns, ignore_errors = true, maximum_object_size = $longest, "
-        "hive_partitioning = false)",
-        {
-            "path": [str(spool.path)],
-            "columns": LINE,
-            "longest": max(16 << 20, spool.longest + 1024),
-        },
-    )
     for statement in _STAGE:
         db.execute(statement)
     if one(db, "SELECT count(*) FROM staged_grown"):
         for statement in _LAST_WINS:
             db.execute(statement)
-    good = db.execute("SELECT log, count(*) FROM staged_lines WHERE line IS NOT NULL GROUP BY log")
-    return spool.lines - Counter(dict(good.fetchall()))
 
 
 def _stage_headers(db: DuckDBPyConnection, headers: dict[int, Header]) -> None:

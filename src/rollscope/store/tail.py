@@ -15,9 +15,10 @@ from pathlib import Path
 from duckdb import DuckDBPyConnection
 
 from . import frames
+from .lines import Spool
 from .listing import LiveLog
 from .seal import complete_header
-from .tables import Header, Spool, columns, ddl, one, read_header, stage, thin
+from .tables import Header, columns, ddl, one, read_header, stage, thin
 
 _KEPT = ("heads", "messages", "spans", "facts", "metrics")
 
@@ -54,7 +55,8 @@ class Tail:
     def _empty(self) -> None:
         """Create the tables, by staging nothing."""
         spool = Spool(self._spool)
-        stage(self._db, spool, {})
+        spool.load(self._db)
+        stage(self._db, {})
         spool.remove()
         for table in _KEPT:
             self._db.execute(f"CREATE TABLE tail.{table} AS SELECT * FROM staged_{table} LIMIT 0")
@@ -72,7 +74,8 @@ class Tail:
                 log = self._log(directory, live)
                 self._read(log, spool)
                 headers[log.number] = log.header or complete_header(directory, log.name, None)
-            bad = stage(self._db, spool, headers)
+            bad = spool.load(self._db)
+            stage(self._db, headers)
         finally:
             spool.remove()
         spans = dict(
