@@ -32,6 +32,23 @@ def page() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a small run of the demo in it, project `demo`, run `short`."""
+    import rollscope.demo
+    from rollscope.demo.trainer import Plan
+
+    folder = tmp_path_factory.mktemp("demo")
+    rollscope.demo.run(
+        folder,
+        plans=[Plan("short", steps=2, rate=1e-3, groups=6, siblings=4, ahead=2)],
+        warm_steps=100,
+        tasks=(24, 4),
+        progress=lambda line: None,
+    )
+    return folder
+
+
 @pytest.fixture
 def shots() -> Path:
     SHOTS.mkdir(parents=True, exist_ok=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollscope.capture.setup import resolve
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
 from rollscope.store import paths
@@ -30,10 +34,16 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.setenv("ROLLSCOPE_QUIET", "1")
+    monkeypatch.setattr("rollscope.capture.begin.resolve", _lively)
     folder = tmp_path / "book"
     folder.mkdir()
     yield folder
     sys.modules.pop("notebook_sink", None)
+
+
+def _lively(*args: Any, **kwargs: Any) -> Any:
+    """Heartbeats come faster than in earnest, so that nobody waits for them."""
+    return resolve(*args, **kwargs)._replace(beat=0.2)
 
 
 def run_dir(store: Path, project: str = "p", run: str = "r") -> Path:
@@ -51,13 +61,17 @@ def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = 90) 
         time.sleep(0.05)
 
 
-def wait_complete(store: Path, name: str = "notebook") -> states.State:
+def wait_complete(
+    store: Path, name: str = "notebook", project: str = "p", run: str = "r"
+) -> states.State:
     """Wait until the forwarding process has ended with nothing left to do."""
+    directory = run_dir(store, project, run)
 
     def done() -> states.State | None:
-        state = states.read(run_dir(store), name)
-        is_over = state is not None and state.complete and not lock.is_held(run_dir(store), name)
-        return state if is_over else None
+        state = states.read(directory, name)
+        writers = len([*(directory / "writers").glob("*.json")])
+        is_over = state is not None and state.complete >= writers
+        return state if is_over and not lock.is_held(directory, name) else None
 
     found: states.State = wait_for(done, "the end of forwarding")
     return found
@@ -66,3 +80,12 @@ def wait_complete(store: Path, name: str = "notebook") -> states.State:
 def sent(book: Path) -> list[Any]:
     """Ids in the order they were sent."""
     return [line["id"] for line in notebook.read(book) if line["call"] == "send"]
+
+
+def stop_forwarding(directory: Path, name: str = "notebook") -> None:
+    """End the forwarding process of a run, if there is one."""
+    state = states.read(directory, name)
+    if state is not None and lock.is_held(directory, name):
+        with suppress(ProcessLookupError):
+            os.kill(state.pid, signal.SIGKILL)
+        wait_for(lambda: not lock.is_held(directory, name), "the end of the process")

@@ -45,13 +45,15 @@ class Notebook(Sink):
                     "task": rollout.task,
                     "reward": rollout.reward,
                     "messages": len(rollout.messages),
+                    "meta": rollout.meta,
                 },
             )
         self._misbehave("sent")
 
     def update(self, rollout: Rollout) -> bool:
         self._misbehave("update")
-        self._write("update", {"id": rollout.id, "reward": rollout.reward, "fate": rollout.fate})
+        about = {"reward": rollout.reward, "fate": rollout.fate}
+        self._write("update", {"id": rollout.id, **about, "labels": rollout.meta.get("labels")})
         return not (self.folder / "no-updates").exists()
 
     def holds(self, ids: Collection[str]) -> set[str]:

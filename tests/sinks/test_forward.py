@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import random
+import time
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import rollscope
 from rollscope import Message, Rollout
+from rollscope.checks import doctor
+from rollscope.sinks import lock
+from rollscope.sinks import state as states
+from rollscope.store.reader import Reader
 
 from . import notebook
-from .conftest import sent, wait_complete
+from .conftest import run_dir, sent, stop_forwarding, wait_complete, wait_for
 
 
 def rollouts(step: int, tasks: int = 2, each: int = 2, reward: float | None = 1.0) -> list[Rollout]:
@@ -26,8 +36,21 @@ def rollouts(step: int, tasks: int = 2, each: int = 2, reward: float | None = 1.
     ]
 
 
+def begin(book: Path, options: str = "", **more: str) -> rollscope.Run:
+    extra = f",{options}" if options else ""
+    return rollscope.init(project="p", run="r", sinks=[f"notebook:path={book}{extra}"], **more)  # type: ignore[arg-type]
+
+
+def findings(store: Path) -> str:
+    with Reader(store) as reader:
+        return "\n".join(f"{f.level}: {f.text} {f.advice}" for f in doctor.examine(reader))
+
+
+# -- once, whole, in time --------------------------------------------------------------------
+
+
 def test_every_rollout_is_sent_once_and_whole(own_store: Path, book: Path) -> None:
-    with rollscope.init(project="p", run="r", sinks=[f"notebook:path={book}"]) as run:
+    with begin(book) as run:
         ids = run.log(rollouts(1)) + run.log(rollouts(2))
     state = wait_complete(own_store)
     assert sorted(sent(book)) == sorted(ids)
@@ -35,3 +58,267 @@ def test_every_rollout_is_sent_once_and_whole(own_store: Path, book: Path) -> No
     calls = [line["call"] for line in notebook.read(book)]
     assert (calls[0], calls[-1]) == ("open", "close")
     assert {line["messages"] for line in notebook.read(book) if line["call"] == "send"} == {2}
+
+
+def test_a_rollout_waits_for_its_reward_or_for_the_end_of_its_step(
+    own_store: Path, book: Path
+) -> None:
+    with begin(book) as run:
+        known = run.log(rollouts(1, tasks=1))
+        unknown = run.log(rollouts(1, tasks=2, reward=None)[2:])
+        wait_for(lambda: set(sent(book)) == set(known), "those with a reward")
+        run.annotate(unknown[0], reward=0.5)
+        wait_for(lambda: set(sent(book)) == {*known, unknown[0]}, "the one that got a reward")
+        run.log(rollouts(2, tasks=1, reward=None))
+        wait_for(lambda: set(sent(book)) == {*known, *unknown}, "the step that is over")
+    state = wait_complete(own_store)
+    assert state.counts.sent == 6
+
+
+def test_one_that_is_still_going_on_is_not_sent(own_store: Path, book: Path) -> None:
+    with begin(book) as run:
+        with run.rollout(step=1, task="q", reward=1.0) as growing:
+            growing.message("user", "?")
+            done = run.log(rollouts(1, tasks=1))
+            wait_for(lambda: set(sent(book)) == set(done))
+            growing.message("assistant", "!")
+        wait_for(lambda: len(sent(book)) == 3, "the one that ended")
+    wait_complete(own_store)
+    last = [line for line in notebook.read(book) if line["call"] == "send"][-1]
+    assert (last["task"], last["messages"]) == ("q", 2)
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_later_facts_update_it_or_are_counted(own_store: Path, book: Path, can: bool) -> None:
+    if not can:
+        (book / "no-updates").touch()
+    with begin(book) as run:
+        ids = run.log(rollouts(1))
+        wait_for(lambda: len(sent(book)) == 4)
+        run.annotate(ids[0], reward=0.25, fate="trained", label="odd")
+    state = wait_complete(own_store)
+    updates = [line for line in notebook.read(book) if line["call"] == "update"]
+    assert [(u["id"], u["reward"], u["fate"], u["labels"]) for u in updates] == [
+        (ids[0], 0.25, "trained", ["odd"])
+    ]
+    assert (state.counts.updated, state.counts.not_updated) == ((1, 0) if can else (0, 1))
+    assert ("later facts that it cannot take" in findings(own_store)) is not can
+
+
+def test_a_restart_sends_only_what_is_new(own_store: Path, book: Path) -> None:
+    with begin(book) as run:
+        first = run.log(rollouts(1))
+    wait_complete(own_store)
+    with begin(book) as run:
+        second = run.log([Rollout(task="other", step=2, reward=1.0)])
+    wait_complete(own_store)
+    assert Counter(sent(book)) == Counter([*first, *second])
+
+
+def test_rollouts_that_a_restart_made_again_are_sent_from_both_launches_but_never_twice(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for launch in ("a", "b"):
+        monkeypatch.setenv("ROLLSCOPE_LAUNCH", launch)
+        with begin(book) as run:
+            run.log(rollouts(1))
+        wait_complete(own_store)
+    assert len(sent(book)) == len(set(sent(book))) == 8
+
+
+# -- caps --------------------------------------------------------------------------------------
+
+
+def _work(book: Path, worker: int, steps: int) -> None:
+    """One of several workers: of each group it makes one rollout."""
+    with begin(book, "groups_per_step=2,seed=7", worker=f"w{worker}") as run:
+        for step in range(1, steps + 1):
+            run.log(
+                [
+                    Rollout(
+                        key=f"{step}-{task}-{worker}",
+                        step=step,
+                        task=f"q{task}",
+                        index=worker,
+                        reward=1.0,
+                    )
+                    for task in range(6)
+                ]
+            )
+
+
+def test_a_cap_is_exact_over_four_workers_and_groups_are_whole(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_LAUNCH", "one")
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=_work, args=(book, n, 3)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    state = wait_complete(own_store)
+    lines = [line for line in notebook.read(book) if line["call"] == "send"]
+    groups = Counter((line["step"], line["task"]) for line in lines)
+    assert set(groups.values()) == {4}
+    assert Counter(step for step, _ in groups) == {1: 2, 2: 2, 3: 2}
+    assert (state.counts.sent, state.counts.left_out) == (24, 48)
+    assert "48 left out by the cap" in findings(own_store)
+
+
+# -- trouble -----------------------------------------------------------------------------------
+
+
+def test_a_failing_back_end_is_retried_and_told(own_store: Path, book: Path) -> None:
+    (book / "raise-in-send").touch()
+    with begin(book) as run:
+        ids = run.log(rollouts(1))
+        wait_for(lambda: (s := states.read(run.directory, "notebook")) and s.failures >= 2)
+        said = findings(own_store)
+        assert "send: ConnectionError: send: nobody answers" in said
+        assert "tried again in" in said
+        (book / "raise-in-send").unlink()
+        wait_for(lambda: len(sent(book)) == 4, "success after failures")
+    state = wait_complete(own_store)
+    assert sorted(sent(book)) == sorted(ids)
+    assert state.counts.failed >= 2
+    assert "nobody answers" not in findings(own_store)
+
+
+def test_a_missing_library_says_what_to_install(own_store: Path, book: Path) -> None:
+    (book / "import-in-open").touch()
+    with begin(book) as run:
+        run.log(rollouts(1))
+        wait_for(lambda: (s := states.read(run.directory, "notebook")) and s.failures)
+        assert "pip install notebook_server" in findings(own_store)
+        (book / "import-in-open").unlink()
+    wait_complete(own_store)
+    assert len(sent(book)) == 4
+
+
+def test_one_rollout_that_is_refused_does_not_hold_up_the_others(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
+    (book / "raise-in-send").write_text("q1")
+    with begin(book) as run:
+        run.log([Rollout(task=f"q{n}", step=1, reward=1.0) for n in range(3)])
+        wait_for(lambda: len(set(sent(book))) == 2, "the others")
+        for n in range(3, 6):
+            run.log(Rollout(task=f"q{n}", step=1, reward=1.0))
+            wait_for(lambda n=n: len(set(sent(book))) == n)  # type: ignore[misc]
+        wait_for(lambda: (s := states.read(run.directory, "notebook")) and s.counts.gave_up == 1)
+    wait_complete(own_store)
+    assert "it refused 1 rollouts for good; the last time it said: send: Conn" in findings(
+        own_store
+    )
+
+
+@pytest.mark.parametrize("how", ["die", "hang"])
+def test_a_sink_that_dies_or_hangs_harms_nobody_and_another_process_goes_on(
+    own_store: Path, book: Path, how: str
+) -> None:
+    (book / f"{how}-in-send").touch()
+    with begin(book, "timeout=2") as run:
+        ids = run.log(rollouts(1))
+        wait_for(lambda: (s := states.read(run.directory, "notebook")) and s.counts.failed)
+        state = states.read(run.directory, "notebook")
+        assert state is not None
+        assert "the forwarding process ended inside this call" in str(state.error)
+        assert run.flush()
+        (book / f"{how}-in-send").unlink()
+        wait_for(lambda: len(sent(book)) == 4, "the next process")
+    wait_complete(own_store)
+    assert sorted(sent(book)) == sorted(ids)
+    with Reader(own_store) as reader:
+        found = reader.connection.execute("SELECT id FROM rollouts").fetchall()
+    assert {id for (id,) in found} == set(ids)
+
+
+def test_a_slow_back_end_does_not_hold_up_the_end_of_the_program(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0.5")
+    (book / "slow").write_text("3600")
+    with begin(book) as run:
+        ids = run.log(rollouts(1))
+    wait_for(lambda: lock.is_held(run_dir(own_store), "notebook"), "what goes on without us")
+    with Reader(own_store) as reader:
+        assert len(reader.connection.execute("SELECT id FROM rollouts").fetchall()) == len(ids)
+    stop_forwarding(run_dir(own_store))
+
+
+# -- killed, and more than one ----------------------------------------------------------------
+
+
+def test_killed_at_any_moment_nothing_is_lost_and_nothing_sent_twice(
+    own_store: Path, book: Path
+) -> None:
+    """The writer lives on and starts the next process."""
+    (book / "slow").write_text("0.02")
+    chance = random.Random(3)
+    ids: list[str] = []
+    with begin(book) as run:
+        for step in range(1, 4):
+            ids += run.log(rollouts(step, tasks=8, each=4))
+            wait_for(lambda: lock.is_held(run.directory, "notebook"), "a forwarding process")
+            time.sleep(chance.uniform(0.3, 2.0))
+            stop_forwarding(run.directory)
+        (book / "slow").unlink()
+        wait_for(lambda: len(set(sent(book))) == len(ids), "everything")
+    state = wait_complete(own_store)
+    assert Counter(sent(book)) == Counter(ids)
+    assert state.counts.sent == len(ids)
+
+
+def test_two_that_race_send_nothing_twice(own_store: Path, book: Path) -> None:
+    import subprocess
+    import sys
+
+    (book / "slow").write_text("0.05")
+    with begin(book) as run:
+        ids = run.log(rollouts(1, tasks=4, each=4))
+        command = [sys.executable, "-P", "-m", "rollscope.sinks", str(run.directory), "notebook"]
+        racing = [subprocess.Popen(command) for _ in range(3)]
+    wait_complete(own_store)
+    for process in racing:
+        assert process.wait(60) == 0
+    assert Counter(sent(book)) == Counter(ids)
+
+
+# -- what the trainer opened --------------------------------------------------------------------
+
+
+def test_what_the_trainer_opened_reaches_the_forwarding_process(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_OPENED", "page 7")
+    with begin(book) as run:
+        run.log(rollouts(1))
+    wait_complete(own_store)
+    pages = [line["page"] for line in notebook.read(book) if line["call"] == "open"]
+    assert pages[-1] == "page 7"
+
+
+def test_the_last_line_tells_how_far_it_is(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_QUIET", "0")
+    with begin(book) as run:
+        run.log(rollouts(1))
+    wait_complete(own_store)
+    assert "forwarded: notebook: " in capsys.readouterr().err
+
+
+def test_where_there_are_no_locks_nothing_is_forwarded_and_that_is_told(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with begin(book) as run:
+        run.log(rollouts(1))
+    assert sent(book) == []
+    assert "rollscope export notebook" in findings(own_store)

@@ -35,6 +35,7 @@ class Asked(NamedTuple):
     out: str | None
     redact: list[str]
     clean: Redactor | None
+    again: bool = False
 
     def rollouts(self) -> Iterator[Rollout]:
         """What the query finds, whole, in order and redacted if that was asked for."""
@@ -56,6 +57,8 @@ class Done(NamedTuple):
     notes: tuple[str, ...] = ()
     """What was left out and why, a line each."""
     what: str = "rollouts"
+    before: int = 0
+    """Rollouts that were there already."""
 
 
 class Exporter(NamedTuple):
@@ -130,12 +133,15 @@ EXPORTERS = {
     "hf": Exporter("a Hugging Face dataset directory", _hf),
     "scout": Exporter("transcripts for Inspect Scout", _scout),
 }
-"""What can be typed behind `export`. A sink adds itself here: a name, a line, a function."""
+"""What can be typed behind `export`, beside the sinks."""
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
-    known = "; ".join(f"{name}: {exporter.help}" for name, exporter in EXPORTERS.items())
-    command.add_argument("format", metavar="FORMAT", help=known)
+    from ..sinks import KNOWN
+
+    known = [f"{name}: {exporter.help}" for name, exporter in EXPORTERS.items()]
+    known.append(f"{', '.join(KNOWN)}: another system (docs/sinks.md), with options behind a colon")
+    command.add_argument("format", metavar="FORMAT", help="; ".join(known))
     add_query(command)
     command.add_argument("--out", help="file or folder (default: standard output, for lines)")
     command.add_argument("--order", default=ORDER)
@@ -147,23 +153,37 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         help="clean every text: emails,keys,phones,ips,module:function,regex=... "
         "(a regex goes on to the end; the option may be given several times)",
     )
+    command.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the other system, as behind the colon; may be given several times",
+    )
+    command.add_argument(
+        "--again", action="store_true", help="send to the other system what it got before, too"
+    )
 
 
 def export(args: argparse.Namespace) -> int:
+    from .forwarding import forward
+
     name, _, options = args.format.partition(":")
-    if name not in EXPORTERS:
-        raise Failed(f"nothing is exported as {name!r}; known are: {', '.join(EXPORTERS)}", 2)
+    options = ",".join(filter(None, [options, *args.option]))
+    exporter = EXPORTERS.get(name) or Exporter("another system", forward)
     redact, clean = _redactor(args)
     with opened(args) as store:
-        asked = Asked(store, name, options, text(args), args.order, args.out, redact, clean)
-        done = EXPORTERS[name].run(asked)
+        asked = Asked(
+            store, name, options, text(args), args.order, args.out, redact, clean, args.again
+        )
+        done = exporter.run(asked)
     for note in done.notes:
         say(note)
-    if args.json and args.out:
+    if args.json and (args.out or name not in EXPORTERS):
         json_line({"exported": done.exported, "out": args.out, "notes": list(done.notes)})
     else:
         say(f"exported {done.exported:,} {done.what}" + (f" to {args.out}" if args.out else ""))
-    return 0 if done.exported else 1
+    return 0 if done.exported or done.before else 1
 
 
 def _redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:

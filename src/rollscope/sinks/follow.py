@@ -57,8 +57,12 @@ class Follower:
     def _start(self, name: str) -> None:
         """Start the forwarding process unless there is one, now and then."""
         count, soonest = self._tries.get(name, (0, 0.0))
-        if steady() < soonest or lock.is_held(self._directory, name):
+        if steady() < soonest:
             return
+        held = lock.take(self._directory, name)
+        if held is None:
+            return
+        os.close(held)
         import subprocess  # 10 ms that `import rollscope` need not pay
 
         self._tries[name] = (count + 1, steady() + min(_LONGEST, 2.0**count))

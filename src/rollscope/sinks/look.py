@@ -6,12 +6,15 @@ are listed, by id, group and a digest of their facts. Whole rollouts are never r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
 from duckdb import DuckDBPyConnection
 
 from ..capture.sample import Sample
+from ..model import Rollout
 from ..store.reader import Reader
 from .choose import Row, Slot, choose, waits_for_step
 from .journal import Journal, Pair
@@ -32,6 +35,13 @@ _KNOWN = (
 )
 
 
+_DIGEST = ", ".join(f"to_json({column})" for column in _FACTS.split(", "))
+_ROW = (
+    'id, launch, step, split, coalesce(task, "group", key, id), '
+    f"{_ENDED}, {_KNOWN}, left(md5(to_json([{_DIGEST}])), 16), labels, flags"
+)
+
+
 class Work(NamedTuple):
     """What a look found."""
 
@@ -43,6 +53,8 @@ class Work(NamedTuple):
     """Rollouts that are ready, listed here or not yet."""
     left_out: int
     """Rollouts that the cap does not let through."""
+    tags: dict[str, Mapping[str, list[str]]]
+    """Labels and flags of the listed ones that have any, by id."""
 
 
 class Looker:
@@ -68,6 +80,7 @@ class Looker:
                 last[slot.launch] = max(slot.step, last.get(slot.launch, slot.step))
         new: list[Pair] = []
         changed: list[Pair] = []
+        tags: dict[str, Mapping[str, list[str]]] = {}
         beyond = 0
         for batch in _batches(
             [
@@ -84,11 +97,12 @@ class Looker:
                 send, update = self._sort(slot, rows.get(slot, []), look[1], journal)
                 new += send
                 changed += update
+                tags |= {row.id: row.tags for row in rows.get(slot, []) if row.tags}
                 if send or update or journal is None:
                     self._settled.pop(slot, None)
                 else:
                     self._settled[slot] = look
-        return Work(new, changed, len(new) + beyond, sum(self._left_out.values()))
+        return Work(new, changed, len(new) + beyond, sum(self._left_out.values()), tags)
 
     def _step_over(self, slot: Slot, last: dict[str | None, int], is_over: bool) -> bool:
         """Has a later step of the same launch begun, or has everything ended?"""
@@ -129,22 +143,49 @@ class Looker:
         where = ["step IS NULL"] if len(steps) < len(slots) else []
         where += [f"step BETWEEN {min(steps)} AND {max(steps)}"] if steps else []
         found = db.execute(
-            'SELECT id, launch, step, split, coalesce(task, "group", key, id), '
-            f"{_ENDED}, {_KNOWN}, left(md5(to_json([{_as_text(_FACTS)}])), 16) "
+            f"SELECT {_ROW} "
             f"FROM rollouts WHERE project = ? AND run = ? AND ({' OR '.join(where)}) "
             'ORDER BY "group", index, time, id',
             self._names,
         ).fetchall()
         rows: dict[Slot, dict[str, Row]] = {}
-        for id, launch, step, split, group, ended, known, digest in found:
-            slot = Slot(launch, step, split)
-            if slot in wanted:
-                rows.setdefault(slot, {})[id] = Row(id, slot, group, ended, known, digest)
+        for values in found:
+            row = _row(values)
+            if row.slot in wanted:
+                rows.setdefault(row.slot, {})[row.id] = row
         return {slot: list(found.values()) for slot, found in rows.items()}
 
 
-def _as_text(columns: str) -> str:
-    return ", ".join(f"to_json({column})" for column in columns.split(", "))
+def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[Row]]:
+    """These rollouts in their order, by project, run and its directory."""
+    directories = {(run.project, run.run): run.directory for run in reader.runs()}
+    found = reader.reading(
+        lambda db: db.execute(
+            f"SELECT {_ROW}, project, run FROM rollouts WHERE id IN (SELECT unnest(?))", [ids]
+        ).fetchall()
+    )
+    by_id = {values[0]: values for values in found}
+    rows: dict[tuple[str, str, Path], list[Row]] = {}
+    for id in ids:
+        if id in by_id:
+            project, run = by_id[id][-2:]
+            place = project, run, directories[project, run]
+            rows.setdefault(place, []).append(_row(by_id[id][:-2]))
+    return rows
+
+
+def _row(values: tuple[Any, ...]) -> Row:
+    id, launch, step, split, group, ended, known, digest, labels, flags = values
+    tags = {name: found for name, found in (("labels", labels), ("flags", flags)) if found}
+    return Row(id, Slot(launch, step, split), group, ended, known, digest, tags)
+
+
+def tagged(rollout: Rollout | None, tags: Mapping[str, list[str]]) -> Rollout | None:
+    """The rollout as it is given away: labels and flags stand in `meta`."""
+    new = {name: found for name, found in tags.items() if rollout and name not in rollout.meta}
+    if rollout is None or not new:
+        return rollout
+    return msgspec.structs.replace(rollout, meta={**rollout.meta, **new})
 
 
 _Seen = tuple[Slot, int, tuple[int, bool]]

@@ -11,23 +11,23 @@ import faulthandler
 import os
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ..model import Rollout
 from ..store import paths
 from ..store.reader import Reader
 from ..store.writers import Watch, WriterInfo, place, process_start, read_infos
 from .base import Target
-from .look import Looker, Work
+from .look import Looker, Work, tagged
 from .send import Failure, Sender
 from .spec import Spec, parse
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the run, at least."""
 LOOK_SHARE = 20
-"""A look may take so many times less than the time between two."""
-HUNG = 120.0
-"""Seconds after which a call of a sink is taken for hung."""
+"""A look may take so many times less of a processor than the time between two."""
 GIVE_UP = 600.0
 """Seconds without a success, after all writers have ended, until the process gives up."""
 MEMORY = 512 << 20
@@ -86,12 +86,12 @@ class Forwarding:
         root = self.directory.parent.parent
         with Reader(root, only=self.directory, threads=1, memory=MEMORY) as reader:
             while self.directory.is_dir():
-                began, self._sent_for = time.perf_counter(), 0.0
+                began, self._sent_for = time.process_time(), 0.0
                 self._infos = read_infos(self.directory)  # before what they wrote is looked at
                 reader.refresh()
                 if not self._prepare(reader) or self._round(reader, self._is_over()):
                     return
-                cost = time.perf_counter() - began - self._sent_for
+                cost = time.process_time() - began - self._sent_for
                 self._sleep(max(LOOK_EVERY, LOOK_SHARE * cost))
 
     # -- one round ---------------------------------------------------------------------------
@@ -111,7 +111,8 @@ class Forwarding:
         if self._sender is not None:
             self._sender.close()
         target = Target(*self._names, hints=now.hints)
-        self._sender = sender = Sender(self.directory, now.spec, target, watch=_watchdog)
+        watch = partial(_watch, now.spec.timeout)
+        self._sender = sender = Sender(self.directory, now.spec, target, watch=watch)
         self._looker = Looker(reader, *self._names, now.spec.sample)
         state = sender.state
         died_in = state.calling if state.ended is None else None
@@ -121,7 +122,7 @@ class Forwarding:
         if died_in is not None:
             sender.failed(
                 f"{died_in}: the forwarding process ended inside this call, or was ended because "
-                f"it took longer than {HUNG:.0f} s"
+                f"it took longer than {now.spec.timeout:.0f} s"
             )
             sender.refuse(list(sender.journal.doubtful) if sender.journal else [])
         if state.next_try is not None and state.failures:
@@ -155,19 +156,23 @@ class Forwarding:
         return all(info.beat >= 2 or self._watch.is_dead(info) for info in self._infos.values())
 
     def _try(self, sender: Sender, work: Work, reader: Reader) -> None:
-        began = time.perf_counter()
+        began = time.process_time()
         waiting = work.waiting
+
+        def get(id: str) -> Rollout | None:
+            return tagged(reader.get(id), work.tags.get(id, {}))
+
         try:
-            for done in sender.send(work.new, reader.get):
+            for done in sender.send(work.new, get):
                 sender.state.counts.waiting = waiting - done
                 sender.save()
-            for _ in sender.update(work.changed, reader.get):
+            for _ in sender.update(work.changed, get):
                 pass
             self._failing_since = None
         except Failure as failure:
             self._pause = sender.failed(failure)
             self._failing_since = self._failing_since or time.monotonic()
-        self._sent_for = time.perf_counter() - began
+        self._sent_for = time.process_time() - began
 
     def _is_hopeless(self) -> bool:
         since = self._failing_since
@@ -190,9 +195,9 @@ class Forwarding:
         return self._sender
 
 
-def _watchdog(is_calling: bool) -> None:
+def _watch(seconds: float, is_calling: bool) -> None:
     """End the process if a call does not return: also one that never lets go of Python."""
     if is_calling:
-        faulthandler.dump_traceback_later(HUNG, exit=True)
+        faulthandler.dump_traceback_later(seconds, exit=True)
     else:
         faulthandler.cancel_dump_traceback_later()

@@ -8,6 +8,7 @@ own library, so that `init` can check what was typed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,6 +20,10 @@ from .base import Sink
 KNOWN = ("trackio", "mlflow", "weave", "otlp")
 CAPS = ("groups_per_step", "rollouts_per_step", "fraction", "seed")
 """Options of every sink, with the meaning that `Sample` gives them."""
+TIMEOUT = 120.0
+"""Seconds after which a call of a sink is taken for hung; `timeout=` is another one."""
+COMMON = (*CAPS, "timeout")
+"""Options of every sink."""
 
 _CLASSES = {"trackio": "Trackio", "mlflow": "MLflow", "weave": "Weave", "otlp": "Otlp"}
 
@@ -42,7 +47,21 @@ class Spec(NamedTuple):
     @property
     def own(self) -> dict[str, str]:
         """The options that are the sink's own."""
-        return {name: value for name, value in self.options.items() if name not in CAPS}
+        return {name: value for name, value in self.options.items() if name not in COMMON}
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that one call of the sink may take."""
+        text = self.options.get("timeout")
+        if text is None:
+            return TIMEOUT
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"timeout={text}: expected seconds, more than 0")
+        return seconds
 
 
 def parse(sinks: str | Iterable[str]) -> tuple[Spec, ...]:
@@ -89,10 +108,10 @@ def _one(text: str) -> Spec:
     known = load(spec.name).OPTIONS
     for option in spec.own:
         if option not in known:
-            names = ", ".join((*known, *CAPS))
+            names = ", ".join((*known, *COMMON))
             raise ValueError(f"sink {spec.name!r} has no option {option!r}. It has: {names}")
     try:
-        _ = spec.sample
+        _ = spec.sample, spec.timeout
     except ValueError as error:
         raise ValueError(f"sink {text!r}: {error}") from error
     return spec

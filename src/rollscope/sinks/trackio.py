@@ -150,14 +150,13 @@ class Trackio(Sink):
             metadata=metadata(rollout),
             spans=[_span(call) for call in calls(rollout) if call.span is not None],
         )
-        time = rollout.end or rollout.time or 0.0
         return {
             "project": self._project,
             "run": self._run,
             "run_id": self._run_id,
             "metrics": {self._key: trace._to_dict(self._project, self._run, step)},
             "step": step,
-            "timestamp": datetime.datetime.fromtimestamp(time, datetime.UTC).isoformat(),
+            "timestamp": _iso(rollout.end or rollout.time or 0.0),
             "config": None,
             "log_id": f"rollscope-{rollout.id}",
         }
@@ -206,8 +205,8 @@ def _span(call: Call) -> dict[str, Any]:
         "parent_id": None if call.parent == "rollout" else call.parent,
         "name": call.name,
         "kind": _KINDS[call.kind],
-        "start_time": call.start,
-        "end_time": call.end,
+        "start_time": _iso(call.start),
+        "end_time": _iso(call.end),
         "duration_ms": _milliseconds(call.start, call.end),
         "input": span.inputs,
         "output": span.outputs,
@@ -216,6 +215,10 @@ def _span(call: Call) -> dict[str, Any]:
         "metadata": span.meta or None,
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _iso(time: float | None) -> str | None:
+    return None if time is None else datetime.datetime.fromtimestamp(time, datetime.UTC).isoformat()
 
 
 def _milliseconds(start: float | None, end: float | None) -> float | None:

@@ -1,0 +1,54 @@
+"""`export trackio QUERY` and its kind: stored rollouts, sent to another system."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from .output import Failed, progress, say
+
+if TYPE_CHECKING:
+    from .exporting import Asked, Done
+
+
+def forward(asked: Asked) -> Done:
+    """Send what the query finds; what was sent before is left alone, unless `--again`."""
+    from .. import sinks
+    from ..formats import Cleaner
+    from ..sinks.export import Busy, export
+    from ..sinks.send import Failure
+    from .exporting import EXPORTERS, Done
+
+    try:
+        (spec,) = sinks.parse(f"{asked.name}:{asked.options}" if asked.options else asked.name)
+    except ValueError as error:
+        raise Failed(f"{error}\nOr a file: {', '.join(EXPORTERS)}", 2) from None
+
+    cleaner = None if asked.clean is None else Cleaner(asked.clean, secrets.token_bytes(16))
+
+    ids = asked.store.rollouts(asked.query, order=asked.order).ids()
+    try:
+        with progress(f"sending to {spec.name}", len(ids)) as update:
+            done = export(
+                asked.store.reader,
+                spec,
+                ids,
+                clean=None if cleaner is None else cleaner.rollout,
+                again=asked.again,
+                told=update,
+                tell=say,
+            )
+    except (Failure, Busy) as error:
+        raise Failed(f"{error}\nWhat was sent stays sent: the same command goes on.") from None
+    notes = [
+        f"{count:,} {what}"
+        for count, what in (
+            (done.before, "were there already (--again sends them again)"),
+            (done.updated, "of them were told later facts"),
+            (done.not_updated, "of them have later facts, which it cannot take"),
+            (done.left_out, "left out by the cap"),
+            (done.gave_up, "refused by it: rollscope doctor"),
+        )
+        if count
+    ]
+    return Done(done.sent, tuple(notes), before=done.before)
