@@ -16,6 +16,7 @@ import rollscope.demo
 from rollscope.demo.policy import Batch, Pass
 from rollscope.demo.trainer import Plan
 from rollscope.model import Rollout
+from rollscope.sinks.calls import context
 
 from .conftest import SHORT, Demo
 
@@ -142,14 +143,14 @@ def test_it_contains_what_real_runs_contain(store: rollscope.Store, query: str) 
 
 
 def test_tool_errors_come_from_calls_that_the_policy_wrote(rollouts: list[Rollout]) -> None:
-    errors = [
-        (rollout.messages[span.message], span)
+    asked = [
+        rollout.messages[context(rollout, span.message)[-1]]
         for rollout in rollouts
         for span in rollout.spans
-        if span.error and span.error.kind == "tool"
+        if span.error and span.error.kind == "tool" and span.message is not None
     ]
-    assert errors
-    assert all(message.sampled for message, _ in errors)
+    assert asked
+    assert all(message.sampled for message in asked)
 
 
 def test_metrics_are_kept_for_every_step(store: rollscope.Store) -> None:

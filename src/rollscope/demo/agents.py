@@ -102,10 +102,11 @@ class World:
             if not turn.call:
                 return turn
             message = episode.messages[number]
-            reply = yield from self._call(episode, part, turn, number, caller)
+            span, reply = yield from self._call(episode, part, turn, caller)
             call_id = message.tool_calls[0].id if message.tool_calls else None
             tool = message.tool_calls[0].name if message.tool_calls else None
             self._hear(episode, row, "tool", reply, part, name=tool, call_id=call_id)
+            span.message = len(episode.messages) - 1
             if part != "helper" and episode.stop_reason == "length":
                 return None
         episode.stop_reason = "max_turns"
@@ -114,9 +115,9 @@ class World:
     # -- calls -----------------------------------------------------------------------------
 
     def _call(
-        self, episode: Episode, part: str, turn: Turn, number: int, caller: str | None
-    ) -> Generator[Request, Request, str]:
-        """Do what a turn asks for; what came back."""
+        self, episode: Episode, part: str, turn: Turn, caller: str | None
+    ) -> Generator[Request, Request, tuple[Span, str]]:
+        """Do what a turn asks for; the call, and what came back."""
         episode.calls += 1
         parsed = turn.parsed()
         span = Span(
@@ -125,7 +126,6 @@ class World:
             parent=caller,
             inputs=parsed[1] if parsed else turn.text,
             start=time.time(),
-            message=number,
         )
         episode.spans.append(span)
         if parsed and parsed[0] == "helper" and part == "team":
@@ -140,7 +140,7 @@ class World:
             span.error = Error(kind="tool", type="BadCall", text=reply)
         else:
             span.outputs = reply
-        return reply
+        return span, reply
 
     def _calculate(self, episode: Episode, part: str, turn: Turn, span: Span) -> tuple[str, bool]:
         if part == "words":

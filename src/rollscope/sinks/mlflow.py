@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,13 @@ from .base import Refused, Sink, Target
 
 _BATCH = 4_000_000
 """Characters of spans in one request, roughly."""
+
+_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the forwarder tries again by itself
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Of this process, where the user has not said otherwise."""
 
 _OURS = "rollscope.run"
 """Tag of a run that we made, by which it is found again."""
@@ -38,6 +46,9 @@ class MLflow(Sink):
         "run_id": "the run that the traces belong to (default: the one that the trainer has open)",
     }
 
+    _last_run: ClassVar[str | None] = None
+    """The run of this process, which the trainer may close before everything is forwarded."""
+
     def __init__(self, target: Target, options: Mapping[str, str]) -> None:
         super().__init__(target, options)
         self._takes_spans = True
@@ -45,19 +56,20 @@ class MLflow(Sink):
 
     @classmethod
     def hints(cls) -> Mapping[str, str]:
-        """The run that is open in any thread, and the store that is in use."""
+        """The run that is open in any thread, or was, and the store that is in use (unless its
+        address has a password: then the environment must tell)."""
         found = {}
-        run = _open_run() or os.environ.get("MLFLOW_RUN_ID")
-        uri = _tracking_uri() or os.environ.get("MLFLOW_TRACKING_URI")
-        if run:
-            found["run_id"] = run
-        if uri:
-            found["tracking_uri"] = mlflow_sqlite.absolute(uri, str(Path.cwd()))
+        if run := _open_run() or cls._last_run or os.environ.get("MLFLOW_RUN_ID"):
+            found["run_id"] = cls._last_run = run
+        if uri := _tracking_uri() or os.environ.get("MLFLOW_TRACKING_URI"):
+            uri = mlflow_sqlite.absolute(uri, str(Path.cwd()))
+            if uri == _public(uri):
+                found["tracking_uri"] = uri
         return found
 
     def open(self) -> str:
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # the forwarder has its own
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
         try:
             import mlflow
             from mlflow.tracing.client import TracingClient
@@ -76,8 +88,7 @@ class MLflow(Sink):
         else:
             self._bring_along(run.info.run_id)
         self._run_id = run.info.run_id
-        page = f"#/experiments/{self._experiment}/runs/{self._run_id}/traces"
-        return f"{uri.rstrip('/')}/{page}" if uri.startswith("http") else uri
+        return f"{_public(uri).rstrip('/')}/#/experiments/{self._experiment}/traces"
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
         refused: dict[str, str] = {}
@@ -217,6 +228,8 @@ class MLflow(Sink):
             if error.get_http_status_code() not in (400, 413, 422):
                 raise
             if len(batch) == 1:
+                half = told.trace_id(self._experiment, batch[0][0])
+                self._client.delete_traces(self._experiment, trace_ids=[half])
                 return {str(batch[0][0].id): str(error)}
             return {id: why for one in batch for id, why in self._send([one]).items()}
         return {}
@@ -243,7 +256,7 @@ class MLflow(Sink):
         has_failed = rollout.error is not None or rollout.fate == "failed"
         request, response = told.previews(rollout)
         metadata = {"mlflow.trace_schema.version": "3", "mlflow.sourceRun": self._run_id}
-        if rollout.group is not None:
+        if rollout.group is not None and len(rollout.group) <= 250:  # MLflow takes no longer ones
             metadata["mlflow.trace.session"] = rollout.group  # siblings beside each other
         info = self._tracing.start_trace(
             TraceInfo(
@@ -352,6 +365,11 @@ def _open_run() -> str | None:
     open_runs = [stack[-1].info for stack in stacks.get_all_thread_values().values() if stack]
     first = min(open_runs, key=lambda info: info.start_time or 0, default=None)
     return None if first is None else str(first.run_id)
+
+
+def _public(uri: str) -> str:
+    """An address without its password."""
+    return re.sub(r"//[^/@]*@", "//", uri)
 
 
 def _tracking_uri() -> str | None:

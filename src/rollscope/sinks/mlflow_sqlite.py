@@ -26,7 +26,8 @@ def absolute(uri: str, folder: str) -> str:
     if uri.startswith(_SCHEME) and uri != _SCHEME + ":memory:":
         path, question, options = uri.removeprefix(_SCHEME).partition("?")
         return f"{_SCHEME}{os.path.join(folder, path)}{question}{options}"  # noqa: PTH118
-    return uri if "://" in uri or ":" in uri else os.path.join(folder, uri)  # noqa: PTH118
+    is_path = ":" not in uri and uri != "databricks"
+    return os.path.join(folder, uri) if is_path else uri  # noqa: PTH118
 
 
 def prepare(uri: str) -> None:

@@ -18,6 +18,9 @@ from .calls import Call, calls, is_written
 PREVIEW = 1000
 """Characters of a preview; MLflow's column holds no more."""
 
+MOST_TAG = 4000
+"""Characters of a tag's value, a little less than MLflow takes."""
+
 TYPES = {"agent": "AGENT", "chat": "CHAT_MODEL", "tool": "TOOL", "step": "UNKNOWN"}
 _ROLES = ("system", "user", "assistant", "tool")
 _TAGS = ("split", "group", "launch", "dataset", "attempt", "fate", "fate_reason", "stop_reason",
@@ -106,7 +109,7 @@ def tags(rollout: Rollout) -> dict[str, str]:
         "rollscope.id": rollout.id,
     }
     own |= {f"rollscope.{name}": getattr(rollout, name) for name in _TAGS}
-    return {name: text(str(value)) for name, value in own.items() if value is not None}
+    return {name: text(str(value))[:MOST_TAG] for name, value in own.items() if value is not None}
 
 
 def assessments(rollout: Rollout, trace: str) -> list[Assessment]:

@@ -52,8 +52,9 @@ def asked(infos: Iterable[WriterInfo], name: str) -> Asked | None:
     texts = list(dict.fromkeys(_text(info, name) for info in last))
     if len(texts) > 1:
         notes.append(f"processes ask for it differently; {texts[0]} holds, not {texts[1:]}")
-    found = [info.hints[name] for info in last if info.hints.get(name)]
-    other = next((hints for hints in found if hints != found[0]), None)
+    told = [info.hints[name] for info in last if info.hints.get(name)]
+    found = sorted(told, key=len, reverse=True)  # who knows most: workers know less than drivers
+    other = next((hints for hints in found if not hints.items() <= found[0].items()), None)
     if other is not None:
         notes.append(f"the trainer opened several: {found[0]} is joined, not {other}")
     return Asked(parse(texts[0])[0], found[0] if found else {}, notes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -53,6 +54,7 @@ class Weave(Sink):
             from weave.wandb_interface.context import get_wandb_auth_context
         except ImportError as error:
             raise ImportError(f"{error}. Type: pip install weave") from error
+        os.environ.setdefault("WEAVE_RETRY_MAX_ATTEMPTS", "1")  # the forwarder tries again itself
         own = self.options.get("server")
         credentials = get_wandb_auth_context()
         if credentials is None and own is None:

@@ -1,0 +1,520 @@
+"""MLflow's own tracking server on SQLite, read back by its client and looked at in its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+import rollscope
+import rollscope.demo
+from rollscope.demo.trainer import Plan
+from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
+from rollscope.sinks import Refused, Target
+from rollscope.sinks.mlflow import MLflow
+from rollscope.sinks.mlflow_sqlite import absolute, prepare
+from sinks.conftest import wait_complete, wait_for
+
+
+@pytest.fixture(autouse=True)
+def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of one test's MLflow reaches another."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROLLSCOPE_QUIET", "1")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID"):
+        monkeypatch.setenv(name, "")  # MLflow sets them itself: so they are put back, too
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(MLflow, "_last_run", None)
+    yield
+    while mlflow.active_run():
+        mlflow.end_run()
+    mlflow.set_tracking_uri(None)
+    mlflow.tracking.fluent._active_experiment_id = None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real `mlflow server` with a fresh SQLite store."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true",
+           "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # fmt: skip
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
+             "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+             "--artifacts-destination", str(folder / "artifacts")],
+            env=env, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "log").read_text()
+        try:
+            return httpx.get(f"{address}/health").is_success
+        except httpx.HTTPError:
+            return False
+
+    wait_for(answers, "MLflow's server", 300)
+    yield address
+    process.terminate()
+    process.wait(60)
+
+
+@pytest.fixture
+def client(server: str) -> MlflowClient:
+    return MlflowClient(server)
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest) -> str:
+    """An experiment of the test's own."""
+    return request.node.name
+
+
+def opened(server: str, project: str, hints: Any = None, **options: str) -> MLflow:
+    sink = MLflow(Target(project, "grpo", hints or {}), {"tracking_uri": server, **options})
+    sink.open()
+    return sink
+
+
+def agent(project: str = "math", **more: Any) -> Rollout:
+    return Rollout(
+        **{
+            "id": "r-1",
+            "project": project,
+            "run": "grpo",
+            "launch": "l-1",
+            "step": 1,
+            "split": "train",
+            "task": "q-7",
+            "group": "g-7",
+            "index": 2,
+            "environment": "shop",
+            "reward": 1.0,
+            "rewards": {"format": 0.5},
+            "reward_texts": {"format": "no box"},
+            "advantage": -0.25,
+            "reference": {"answer": 4},
+            "time": 1_700_000_020.0,
+            "start": 1_700_000_000.0,
+            "end": 1_700_000_010.0,
+            "messages": [
+                Message(role="user", content="2+2?", tokens=Tokens([1, 2, 3])),
+                Message(
+                    role="assistant",
+                    content=[Part(type="reasoning", text="hm"), Part(type="text", text="I ask.")],
+                    tool_calls=[ToolCall(id="c1", name="add", arguments='{"a": 2, "b": 2}')],
+                    tokens=Tokens([4, 5]),
+                    reward=0.25,
+                    stop_reason="tool_calls",
+                    start=1_700_000_001.0,
+                    end=1_700_000_002.5,
+                ),
+                Message(role="tool", content="4", tool_call_id="c1", tokens=Tokens([6])),
+                Message(role="assistant", content="It is 4.", tokens=Tokens([7])),
+            ],
+        }
+        | more
+    )
+
+
+def traces(client: MlflowClient, project: str, **more: Any) -> list[Any]:
+    found = client.get_experiment_by_name(project)
+    return list(client.search_traces(locations=[found.experiment_id], **more))
+
+
+def test_a_rollout_is_read_back_by_the_client_as_it_was(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    sink = opened(server, project)
+    sink.send([agent(project)])
+    (trace,) = traces(client, project)
+    info = trace.info
+    assert (info.client_request_id, info.state.value) == ("r-1", "OK")
+    assert (info.request_time, info.execution_duration) == (1_700_000_000_000, 10_000)
+    assert (info.request_preview, info.response_preview) == ("2+2?", "It is 4.")
+    five = {"step": "1", "sample_index": "q-7", "rollout_n": "2", "experiment_name": "grpo",
+            "validate": "False"}  # fmt: skip
+    assert {name: info.tags[name] for name in five} == five
+    assert info.trace_metadata["mlflow.trace.session"] == "g-7"
+    assert json.loads(info.trace_metadata["mlflow.trace.tokenUsage"]) == {
+        "input_tokens": 9, "output_tokens": 3, "total_tokens": 12,
+    }  # fmt: skip
+
+    root, first, tool, last = trace.data.spans
+    assert [s.name for s in (root, first, tool, last)] == ["shop", "assistant", "add", "assistant"]
+    assert [s.span_type for s in (root, first, tool, last)] == [
+        "AGENT", "CHAT_MODEL", "TOOL", "CHAT_MODEL",
+    ]  # fmt: skip
+    assert [s.parent_id for s in (root, first, tool, last)] == [None] + 3 * [root.span_id]
+    second = 10**9
+    assert (first.start_time_ns, first.end_time_ns) == (
+        1_700_000_001 * second, 1_700_000_002 * second + second // 2,
+    )  # fmt: skip
+    assert tool.start_time_ns == tool.end_time_ns == first.end_time_ns
+    assert tool.get_attribute("rollscope.times") == "not known"
+    assert first.get_attribute("rollscope.times") is None
+
+    asked = {"role": "user", "content": "2+2?"}
+    wrote = {
+        "role": "assistant",
+        "content": "I ask.",
+        "reasoning": "hm",
+        "tool_calls": [{"id": "c1", "type": "function",
+                        "function": {"name": "add", "arguments": '{"a": 2, "b": 2}'}}],
+    }  # fmt: skip
+    answer = {"role": "tool", "content": "4", "tool_call_id": "c1"}
+    assert first.inputs == {"messages": [asked]}
+    assert first.outputs == {
+        "choices": [{"index": 0, "message": wrote, "finish_reason": "tool_calls"}]
+    }
+    assert (tool.inputs, tool.outputs) == ({"a": 2, "b": 2}, "4")
+    assert last.inputs == {"messages": [asked, wrote, answer]}
+    assert root.inputs == {"messages": [asked]}
+    assert root.outputs["messages"][:2] == [wrote, answer]
+    assert (root.get_attribute("rollscope.step"), root.get_attribute("rollscope.reward")) == (
+        1,
+        1.0,
+    )
+
+    judged = {(a.name, a.span_id): a for a in info.assessments}
+    assert judged["reward", None].value == 1.0
+    assert (judged["format", None].value, judged["format", None].rationale) == (0.5, "no box")
+    assert judged["advantage", None].value == -0.25
+    assert judged["turn_reward", first.span_id].value == 0.25
+    assert judged["reference", None].expectation.value == {"answer": 4}
+    assert len(judged) == 5
+
+
+def test_verls_filters_find_what_they_say(server: str, client: MlflowClient, project: str) -> None:
+    sink = opened(server, project)
+    sink.send(
+        [agent(project, id="a", step=1), agent(project, id="b", step=2),
+         agent(project, id="c", step=1, split="eval", index=0)]
+    )  # fmt: skip
+
+    def found(query: str) -> set[str]:
+        return {t.info.client_request_id for t in traces(client, project, filter_string=query)}
+
+    assert found("tags.step = '1'") == {"a", "c"}
+    assert found("tags.step = '1' AND tags.validate = 'False'") == {"a"}
+    assert found("tags.sample_index = 'q-7' AND tags.rollout_n = '0'") == {"c"}
+    assert found("tags.experiment_name = 'grpo'") == {"a", "b", "c"}
+
+
+def test_what_is_not_known_is_not_there(server: str, client: MlflowClient, project: str) -> None:
+    opened(server, project).send([Rollout(id="bare", project=project, time=5.0)])
+    (trace,) = traces(client, project)
+    own = {name for name in trace.info.tags if not name.startswith("mlflow.")}
+    assert own == {"rollscope.id"}
+    assert trace.info.assessments == []
+    assert trace.info.execution_duration is None
+    assert "mlflow.trace.tokenUsage" not in trace.info.trace_metadata
+    (root,) = trace.data.spans
+    assert (root.inputs, root.outputs) == (None, None)
+
+
+def test_numbers_that_json_has_not_and_half_characters_arrive(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    odd = agent(project, reward=float("nan"), meta={"n": float("inf"), "big": 2**80},
+                messages=[Message(role="user", content="half \ud800"),
+                          Message(role="assistant", content="日本 \U0001f600")])  # fmt: skip
+    opened(server, project).send([odd])
+    (trace,) = traces(client, project)
+    assert {a.name: a.value for a in trace.info.assessments if a.feedback}["reward"] == "NaN"
+    root = trace.data.spans[0]
+    assert root.get_attribute("rollscope.meta") == {"n": "Infinity", "big": str(2**80)}
+    assert root.inputs["messages"][0]["content"] == "half ?"
+    assert root.outputs["messages"][0]["content"] == "日本 \U0001f600"
+
+
+def test_failures_are_errors_there_and_their_spans_say_which(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    error = Error(kind="grader", type="Timeout", text="too slow")
+    spans = [
+        Span(name="loop", id="1", inputs={"prompt_ids": list(range(1000))}, outputs=[1, 2]),
+        Span(name="grade", id="2", parent="1", error=error),
+    ]
+    opened(server, project).send([agent(project, spans=spans, error=error, fate="failed")])
+    (trace,) = traces(client, project)
+    spans = {s.name: s for s in trace.data.spans}
+    assert trace.info.state.value == "ERROR"
+    assert trace.info.tags["rollscope.fate"] == "failed"
+    assert spans["grade"].parent_id == spans["loop"].span_id
+    assert spans["grade"].status.status_code.value == "ERROR"
+    assert spans["grade"].events[0].attributes["exception.message"] == "too slow"
+    assert spans["loop"].inputs == {"prompt_ids": "[1,000 numbers, not sent]"}
+    assert spans["loop"].outputs == [1, 2]
+    assert spans["loop"].status.status_code.value == "OK"
+
+
+def test_later_facts_update_the_trace_and_keep_what_people_wrote(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    sink = opened(server, project)
+    sink.send([agent(project, reward=None, rewards={}, reward_texts={}, advantage=None)])
+    (trace,) = traces(client, project)
+    client.set_trace_tag(trace.info.trace_id, "mine", "keep")
+    later = agent(project, reward=2.0, fate="trained", trained_step=4)
+    assert sink.update(later)
+    assert sink.update(later)
+    (trace,) = traces(client, project)
+    assert {a.name: a.value for a in trace.info.assessments if a.feedback} == {
+        "reward": 2.0, "format": 0.5, "advantage": -0.25, "turn_reward": 0.25,
+    }  # fmt: skip
+    assert len(trace.info.assessments) == 5
+    tags = trace.info.tags
+    assert (tags["rollscope.fate"], tags["rollscope.trained_step"], tags["mine"]) == (
+        "trained", "4", "keep",
+    )  # fmt: skip
+    assert len(trace.data.spans) == 4
+    assert trace.data.spans[0].get_attribute("rollscope.reward") == 2.0
+
+
+def test_sending_again_changes_nothing_and_the_server_can_be_asked(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    sink = opened(server, project)
+    sink.send([agent(project)])
+    (before,) = traces(client, project)
+    assert sink.holds(["r-1", "r-2"]) == {"r-1"}
+    sink.send([agent(project)])
+    (after,) = traces(client, project)
+    assert [s.to_dict() for s in after.data.spans] == [s.to_dict() for s in before.data.spans]
+    assert len(after.info.assessments) == len(before.info.assessments)
+    assert sink.update(agent(project, id="gone")) is False  # deleted there, or never sent
+
+
+def test_a_trace_that_is_refused_for_good_does_not_hold_up_the_others(
+    server: str, client: MlflowClient, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = opened(server, project)
+    start = sink._tracing.start_trace
+
+    def refuse(info: Any) -> Any:
+        if info.client_request_id == "b":
+            raise MlflowException("not valid here", INVALID_PARAMETER_VALUE)
+        return start(info)
+
+    monkeypatch.setattr(sink._tracing, "start_trace", refuse)
+    with pytest.raises(Refused, match="not valid here") as refused:
+        sink.send([agent(project, id=id) for id in "abc"])
+    assert refused.value.ids == {"b"}
+    assert {t.info.client_request_id for t in traces(client, project)} == {"a", "c"}
+
+
+def test_long_names_are_cut_to_what_mlflow_takes(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    long = agent(project, environment="x" * 5000, group="g" * 5000, fate_reason="y" * 9000)
+    opened(server, project).send([long])
+    (trace,) = traces(client, project)
+    assert trace.info.tags["rollscope.fate_reason"] == "y" * 4000
+
+
+def test_a_server_that_is_not_there_is_an_error_and_never_a_silent_loss(project: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(Exception, match=r"127\.0\.0\.1"):
+            opened(address, project)
+
+
+# -- the training run ----------------------------------------------------------------------
+
+
+def test_traces_belong_to_the_run_that_the_trainer_opened_in_another_thread(
+    server: str, client: MlflowClient, project: str, own_store: Path
+) -> None:
+    mlflow.set_tracking_uri(server)
+    mlflow.set_experiment(project)
+    ids: list[str] = []
+    opened_it, may_end = threading.Event(), threading.Event()
+
+    def track() -> None:
+        ids.append(mlflow.start_run(run_name="theirs").info.run_id)
+        opened_it.set()
+        may_end.wait(300)
+        mlflow.end_run()
+
+    thread = threading.Thread(target=track)
+    thread.start()
+    assert opened_it.wait(120)
+    with rollscope.init(project="p", run="r", sinks=["mlflow"]) as run:
+        run.log([agent("p", id=None, key=f"k{n}", index=n, launch=None) for n in range(4)])
+    state = wait_complete(own_store, "mlflow")
+    may_end.set()
+    thread.join()
+    assert (state.counts.sent, state.error) == (4, None)
+    found = mlflow.search_traces(run_id=ids[0], return_type="list")
+    assert sorted(t.info.tags["rollout_n"] for t in found) == ["0", "1", "2", "3"]
+    assert client.get_experiment_by_name("p") is None  # the run's experiment has them
+
+
+def test_without_a_run_of_the_trainer_one_is_made_and_found_again(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    sink = opened(server, project)
+    sink.send([agent(project, id="a")])
+    sink.close()
+    again = opened(server, project)
+    again.send([agent(project, id="b")])
+    again.close()
+    experiment = client.get_experiment_by_name(project).experiment_id
+    (run,) = client.search_runs([experiment])
+    assert (run.info.run_name, run.info.status) == ("grpo", "FINISHED")
+    found = client.search_traces(locations=[experiment], run_id=run.info.run_id)
+    assert {t.info.client_request_id for t in found} == {"a", "b"}
+
+
+def test_traces_that_were_sent_before_the_trainer_opened_its_run_belong_to_it_too(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    early = opened(server, project)
+    early.send([agent(project, id="early")])
+    early.close()
+    experiment = client.get_experiment_by_name(project).experiment_id
+    run_id = client.create_run(experiment, run_name="theirs").info.run_id
+    late = opened(server, project, {"run_id": run_id})
+    late.send([agent(project, id="late")])
+    found = client.search_traces(locations=[experiment], run_id=run_id)
+    assert {t.info.client_request_id for t in found} == {"early", "late"}
+
+
+def test_a_run_that_is_asked_for_and_not_there_is_said(server: str, project: str) -> None:
+    with pytest.raises(ValueError, match="there is no run 'nope'"):
+        opened(server, project, run_id="nope")
+
+
+def test_a_deleted_experiment_is_said_with_what_to_do(
+    server: str, client: MlflowClient, project: str
+) -> None:
+    client.delete_experiment(client.create_experiment(project))
+    with pytest.raises(ValueError, match="restore"):
+        opened(server, project)
+
+
+def test_hints_tell_the_run_and_the_store_but_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "tracking_uri" not in MLflow.hints() or MLflow.hints()["tracking_uri"]
+    monkeypatch.setenv("MLFLOW_RUN_ID", "abc")
+    mlflow.set_tracking_uri("sqlite:///runs.db")
+    assert MLflow.hints() == {"run_id": "abc", "tracking_uri": f"sqlite:///{Path.cwd()}/runs.db"}
+    mlflow.set_tracking_uri("postgresql://me:secret@db/mlflow")
+    assert MLflow.hints() == {"run_id": "abc"}
+
+
+# -- a store without a server --------------------------------------------------------------
+
+TRAINER = """
+import sys, mlflow
+mlflow.set_tracking_uri(sys.argv[1])
+mlflow.set_experiment("theirs")
+with mlflow.start_run():
+    mlflow.log_metric("loss", 1.0)
+"""
+FORWARDER = """
+import sys, time
+from rollscope.model import Rollout
+from rollscope.sinks import Target
+from rollscope.sinks.mlflow import MLflow
+sink = MLflow(Target("ours", "run"), {"tracking_uri": sys.argv[1]})
+for _ in range(600):
+    try:
+        sink.open()
+        break
+    except Exception as error:  # as the forwarding process does: later again
+        print(repr(error))
+        time.sleep(0.5)
+sink.send([Rollout(id=sys.argv[2], time=1.0)])
+sink.close()
+"""
+
+
+def test_forwarders_and_a_trainer_that_begin_at_once_on_a_fresh_sqlite_file_do_not_race(
+    tmp_path: Path,
+) -> None:
+    uri = f"sqlite:///{tmp_path}/fresh.db"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, uri, str(n)], stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True)
+        for n, code in enumerate([FORWARDER, TRAINER, FORWARDER])
+    ]  # fmt: skip
+    for process in started:
+        said, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, said
+    client = MlflowClient(uri)
+    assert len(client.search_runs([client.get_experiment_by_name("theirs").experiment_id])) == 1
+    assert {t.info.client_request_id for t in traces(client, "ours")} == {"0", "2"}
+    assert [p.name for p in tmp_path.iterdir() if "fresh" in p.name] == ["fresh.db"]
+
+
+def test_a_file_that_somebody_else_is_setting_up_is_left_alone(tmp_path: Path) -> None:
+    half = tmp_path / "half.db"
+    half.write_bytes(b"")
+    with pytest.raises(BlockingIOError, match="being set up"):
+        prepare(f"sqlite:///{half}")
+    os.utime(half, (1, 1))  # and nothing happens to it any more
+    prepare(f"sqlite:///{half}")
+
+
+def test_addresses_mean_the_same_in_every_folder() -> None:
+    assert absolute("sqlite:///a.db", "/x") == "sqlite:////x/a.db"
+    assert absolute("sqlite:////a.db", "/x") == "sqlite:////a.db"
+    assert absolute("mlruns", "/x") == "/x/mlruns"
+    assert absolute("http://h:1", "/x") == "http://h:1"
+    assert absolute("databricks", "/x") == "databricks"
+
+
+# -- MLflow's own page ---------------------------------------------------------------------
+
+
+def test_the_page_of_the_run_shows_a_demo_run(
+    server: str, client: MlflowClient, own_store: Path, page: Any, shots: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    plan = Plan("lr-1e-3", steps=1, rate=1e-3)
+    rollscope.demo.run(own_store, plans=[plan], warm_steps=200, tasks=(48, 8), progress=str)
+    store = rollscope.open(own_store)
+    rows = store.rollouts("step:0 has:reward split:train tool:calculator", limit=6, order="task")
+    found = [store.get(row.id) for row in rows]
+    assert len(found) == 6
+    sink = MLflow(Target("demo", plan.name), {"tracking_uri": server})
+    sink.open()
+    sink.send(found)
+    sink.close()
+    (run,) = client.search_runs([client.get_experiment_by_name("demo").experiment_id])
+    page.set_viewport_size({"width": 1900, "height": 1000})
+    address = f"{server}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/traces"
+    page.goto(address)
+    expect(page.get_by_text("6 of 6", exact=True)).to_be_visible()
+
+    first = found[0]
+    (trace,) = traces(client, "demo", filter_string=f"tags.`rollscope.id` = '{first.id}'")
+    page.goto(f"{address}?selectedEvaluationId={trace.info.trace_id}")
+    page.reload()
+    expect(page.get_by_role("tab", name="Inputs / Outputs")).to_be_visible()
+    prompt = next(m for m in first.messages if m.role == "user")
+    expect(page.get_by_text(prompt.content, exact=True).first).to_be_visible()
+    for role in ("System", "User", "Assistant"):  # its chat view, not a tree of JSON
+        expect(page.get_by_text(role, exact=True).first).to_be_visible()
+    page.screenshot(path=shots / "mlflow.png")
