@@ -18,6 +18,7 @@ from rollscope.capture.setup import resolve
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
 from rollscope.store import paths
+from rollscope.store.writers import process_start
 
 from . import notebook
 
@@ -84,8 +85,14 @@ def sent(book: Path) -> list[Any]:
 
 def stop_forwarding(directory: Path, name: str = "notebook") -> None:
     """End the forwarding process of a run, if there is one."""
-    state = states.read(directory, name)
-    if state is not None and lock.is_held(directory, name):
-        with suppress(ProcessLookupError):
-            os.kill(state.pid, signal.SIGKILL)
-        wait_for(lambda: not lock.is_held(directory, name), "the end of the process")
+
+    def is_stopped() -> bool:
+        if not lock.is_held(directory, name):
+            return True
+        state = states.read(directory, name)  # the process may not have told its pid yet
+        if state is not None and process_start(state.pid) == state.process_start:
+            with suppress(ProcessLookupError):
+                os.kill(state.pid, signal.SIGKILL)
+        return False
+
+    wait_for(is_stopped, "the end of the process")
