@@ -15,7 +15,8 @@ from rollscope.model.schema import TABLES, VERSION
 from rollscope.store import frames
 from rollscope.store.compact import compact
 from rollscope.store.reader import Reader
-from rollscope.store.seal import Refused, seal
+from rollscope.store.seal import Refused, remove_log, seal
+from rollscope.store.writers import WriterInfo, write_info
 
 
 def count(reader: Reader, table: str = "rollouts") -> int:
@@ -109,6 +110,42 @@ def test_a_last_frame_that_is_being_written_is_no_problem(tmp_path: Path) -> Non
         assert reader.problems() == []
         log.path.write_bytes(grown)
         assert count(reader) == 4
+
+
+def test_a_log_shorter_than_its_writer_wrote_is_not_sealed(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.log(*rollouts(2))
+    seen = log.path.read_bytes()
+    log.log(*rollouts(2, "late"))
+    whole = log.path.read_bytes()
+    info = WriterInfo(
+        writer="w", project="p", run="r", launch="launch", host="h", pid=1, place="",
+        started=1.0, finished=2.0, ends={log.name: len(whole)},
+    )  # fmt: skip
+    write_info(log.directory, info)
+    log.path.write_bytes(seen)  # a file system that does not show the rest yet
+    with Reader(tmp_path) as reader:
+        with pytest.raises(Refused, match=r"of the .* bytes that its writer wrote"):
+            seal(log.directory, log.name)
+        (told,) = compact(log.directory, grace=0).refused
+        assert log.name in told
+        assert log.path.exists() and count(reader) == 2
+        log.path.write_bytes(whole)
+        assert seal(log.directory, log.name)
+        assert not log.path.exists() and count(reader) == 4
+
+
+def test_a_sealed_log_of_which_more_was_written_stays(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.log(*rollouts(2))
+    size = log.path.stat().st_size
+    info = WriterInfo(
+        writer="w", project="p", run="r", launch="launch", host="h", pid=1, place="",
+        started=1.0, ends={log.name: size + 1},
+    )  # fmt: skip
+    write_info(log.directory, info)
+    remove_log(log.path, size)
+    assert log.path.exists()
 
 
 def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:

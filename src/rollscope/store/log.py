@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from ..model.schema import VERSION
 from ..model.wire import Line
 from . import frames, listing, paths, writers
-
-if TYPE_CHECKING:
-    import subprocess
+from .helper import Helper
 
 MAX_RAW = 64 << 20
 """A log this large (before compression) takes no new rollouts."""
@@ -107,6 +105,10 @@ class _Log:
         return len(frame)
 
     @property
+    def name(self) -> str:
+        return self.path.name.removesuffix(paths.LOG_ENDING)
+
+    @property
     def removed(self) -> bool:
         """Was the file taken away? Writing to it would succeed and be lost."""
         return os.fstat(self._fd).st_nlink == 0
@@ -147,8 +149,7 @@ class LogWriter:
         self._current: _Log | None = None
         self._older: list[_Log] = []
         self._homes: dict[str, _Log] = {}
-        self._finished: list[str] = []
-        self._helper: subprocess.Popen[bytes] | None = None
+        self._helper = Helper(directory)
         self._beaten = writers.steady()
         self._free_seen = float("-inf")
 
@@ -267,45 +268,31 @@ class LogWriter:
 
     def _was_sealed(self, log: _Log) -> bool:
         """Was the log taken away with its last frame sealed? Then it must not come again."""
-        sealed = listing.taken(self.directory, log.path.name.removesuffix(paths.LOG_ENDING))
+        sealed = listing.taken(self.directory, log.name)
         return sealed is not None and sealed >= log.end
 
     def _finish_older(self) -> None:
-        for log in [log for log in self._older if not log.open]:
+        finished = [log for log in self._older if not log.open]
+        for log in finished:
             self._older.remove(log)
             log.close()
-            self._finished.append(log.path.name.removesuffix(paths.LOG_ENDING))
+            self._helper.add(log.name)
+            self.info.ends[log.name] = log.end
+        if finished:
+            with suppress(OSError):  # the next beat tells
+                writers.write_info(self.directory, self.info)
         self._seal()
 
     def _seal(self, all: bool = False) -> None:
-        """Let a process of its own seal finished logs: one at a time, and at the end the rest."""
-        if self._helper is not None and self._helper.poll() is not None:
-            self._helper = None
-        if not self.limits.seal or not self._finished or (self._helper and not all):
-            return
-        import subprocess  # 10 ms that `import rollscope` need not pay
-
-        names, self._finished = self._finished, []
-        try:
-            self._helper = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rollscope.store.seal", str(self.directory), *names],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, "ROLLSCOPE": "off"},
-            )
-            _helpers.append(self._helper)
-        except Exception as error:  # no processes left, the interpreter is ending, ...
-            self.problems.append(
-                f"the process that seals logs did not start ({error}); "
-                "`rollscope compact` does it later."
-            )
+        problem = self._helper.start(all) if self.limits.seal else None
+        if problem is not None:
+            self.problems.append(problem)
 
     def beat(self) -> None:
         """Show that the writer lives, and what it has counted. Raises CannotWrite."""
         self._begin_anew_if_silent()
         self.info.beat += 1
+        self._tell_ends()
         try:
             if not (self.directory / "writers").is_dir():
                 paths.ensure_run(self.directory, self.info.project, self.info.run)
@@ -314,6 +301,14 @@ class LogWriter:
             raise _cannot_write(error, self.directory) from error
         self._beaten = writers.steady()
         self._seal()
+
+    def _tell_ends(self) -> None:
+        """Note how far each log is written, for whoever seals it. Sealed ones are forgotten."""
+        live = self.directory / "live"
+        for name in [n for n in self.info.ends if not (live / (n + paths.LOG_ENDING)).exists()]:
+            del self.info.ends[name]
+        for log in filter(None, [*self._older, self._current]):
+            self.info.ends[log.name] = log.end
 
     def close(self) -> None:
         """End in order: nothing more is written. Raises CannotWrite if that cannot be told."""
@@ -360,8 +355,6 @@ class LogWriter:
             )
         self._free_seen = writers.steady()
 
-
-_helpers: list[subprocess.Popen[bytes]] = []  # kept, so that nobody waits for or warns of them
 
 _WORDS = {
     errno.ENOSPC: ("disk full", "the disk is full"),

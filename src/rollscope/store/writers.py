@@ -93,6 +93,9 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     """When a record was last written. A launch ends with its last writer's last write."""
     beat: int = 0
     """Goes up while the process lives."""
+    ends: dict[str, int] = msgspec.field(default_factory=dict)
+    """Its logs in `live/`, and how many bytes of each it had written when it told so: of a log
+    that it finished, all of them."""
     finished: float | None = None
     """When the writer ended and told so; None: it has not, or not yet."""
     crashed: bool = False
@@ -158,6 +161,12 @@ def read_info(path: Path) -> WriterInfo | None:
         return msgspec.json.decode(path.read_bytes(), type=WriterInfo)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def written(directory: Path, writer: str, log: str) -> int:
+    """How many bytes of a log its writer says it has written; 0 if nobody can tell."""
+    info = read_info(writer_path(directory, writer))
+    return info.ends.get(log, 0) if info is not None else 0
 
 
 def read_infos(directory: Path) -> dict[str, WriterInfo]:
