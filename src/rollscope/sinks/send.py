@@ -252,7 +252,9 @@ class Sender:
 
 
 def _missing(name: str, error: ImportError) -> str:
-    module = (error.name or str(error)).partition(".")[0]
+    if error.name is None:  # the sink says itself what to do
+        return f"the sink {name!r} cannot be used here: {error}"
+    module = error.name.partition(".")[0]
     return (
         f"the sink {name!r} needs the package {module!r}, which is not installed here: "
         f"pip install {PACKAGES.get(name, module)}"
