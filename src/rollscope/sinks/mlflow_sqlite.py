@@ -50,15 +50,14 @@ def _path(uri: str) -> Path | None:
 
 
 def _set_up(path: Path) -> None:
-    import sqlalchemy
-    from mlflow.store.db.utils import _initialize_tables
+    from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
     ours = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        engine = sqlalchemy.create_engine(_SCHEME + str(ours))
-        _initialize_tables(engine)
-        engine.dispose()
+        store = SqlAlchemyStore(_SCHEME + str(ours), DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH)
+        store.engine.dispose()
         with suppress(FileExistsError):  # somebody else was quicker
             os.link(ours, path)
     finally:
@@ -66,15 +65,17 @@ def _set_up(path: Path) -> None:
 
 
 def _is_ready(path: Path) -> bool:
-    """Has the file the newest schema that this MLflow knows, or one it does not know?"""
+    """Has the file the newest schema that this MLflow knows, and the experiment that MLflow
+    makes last?"""
     from mlflow.store.db.utils import _get_latest_schema_revision
 
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1)) as db:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=1)) as db:
             found = db.execute("SELECT version_num FROM alembic_version").fetchall()
+            first = db.execute("SELECT 1 FROM experiments WHERE experiment_id = 0").fetchall()
     except sqlite3.OperationalError:
         return False
-    return found == [(_get_latest_schema_revision(),)]
+    return found == [(_get_latest_schema_revision(),)] and first != []
 
 
 def _last_change(path: Path) -> float:
