@@ -7,6 +7,7 @@ so is `BENCH_STORE=folder`, a store that `bench/reading.py make folder 1000000` 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -91,6 +92,8 @@ def main() -> None:
         "slow-down of a pure-Python loop at 200 rollouts of T a second",
         "≤ 3 %",
         f"{100 * slow['slowdown']:.1f} %",
+        f"a process that uses as much CPU beside it ({100 * slow['thread_share']:.1f} % of one): "
+        f"{100 * slow['control']:.1f} %",
     )
     for kind, must in (("A", "0.22"), ("B", "0.26"), ("T", "0.22")):
         report.add(
@@ -132,7 +135,24 @@ def main() -> None:
         "≤ 120 MB",
         f"{size['install_mb']:.0f} MB" if size else "not measured",
     )
-    _write(report)
+    _write(report, _stages())
+
+
+def _stages() -> str:
+    """What sealing consists of, as a table."""
+    found = {kind: once("measure.py", "stages", kind) for kind in "ABT"}
+    told = {
+        "start": "start of the process, for two logs",
+        "read": "read the log: unpack, parse",
+        "rows": "lines to the five tables",
+        "build": "thin rows, facts folded in",
+        "write": "sort, compress, write Parquet",
+    }
+    rows = ""
+    for stage, text in told.items():
+        spent = (f"{found[kind].get(f'{stage}_us', math.nan):.0f} µs" for kind in "ABT")
+        rows += f"| {text} | {' | '.join(spent)} |\n"
+    return "| CPU of sealing a rollout | A | B | T |\n|---|---|---|---|\n" + rows
 
 
 def _reading(report: Report) -> None:
@@ -176,7 +196,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _write(report: Report) -> None:
+def _write(report: Report, stages: str) -> None:
     table = report.markdown()
     print(table)
     versions = []
@@ -188,7 +208,7 @@ def _write(report: Report) -> None:
     text = (HERE / "benchmarks.md.in").read_text()
     text = text.replace("{when}", when).replace("{cores}", str(os.cpu_count()))
     text = text.replace("{python}", platform.python_version()).replace("{table}", table)
-    text = text.replace("{versions}", ", ".join(versions))
+    text = text.replace("{versions}", ", ".join(versions)).replace("{stages}", stages)
     (HERE.parent / "docs" / "benchmarks.md").write_text(text)
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,63 +72,122 @@ def peer(name: str, kind: str) -> dict[str, float]:
 
 
 def sealing(kind: str) -> dict[str, float]:
-    """CPU of sealing a full log of this workload in a process of its own, and the bytes left."""
-    import rollscope
-    from rollscope.store import paths
-
+    """CPU of sealing two full logs of this workload as a writer's helper does, in one process;
+    and the bytes left."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["ROLLSCOPE_SEAL"] = "off"
-        run = rollscope.init(project="bench", run=kind, dir=folder)
-        count = raw = 0
-        for batch in workloads.steps(kind, 200):
-            run.log(batch)
-            run.flush()
-            count += len(batch)
-            raw += sum(map(workloads.raw_bytes, batch))
-            if raw > 58e6:  # just below a log's size, so that it is one log
-                break
-        run.finish()
-        directory = paths.run_dir(Path(folder), "bench", kind)
-        logs = sorted((directory / "live").iterdir())
-        used = _children(
-            [
-                [
-                    sys.executable,
-                    "-m",
-                    "rollscope.store.seal",
-                    str(directory),
-                    log.name.partition(".")[0],
-                ]
-                for log in logs
-            ]
-        )
+        directory, count, raw = _unsealed(kind, Path(folder), logs=2)
+        logs = sorted(log.name.partition(".")[0] for log in (directory / "live").iterdir())
+        used = _children([[sys.executable, "-m", "rollscope.store.seal", str(directory), *logs]])
         sealed = _bytes(directory / "segments")
         return {"cpu_seal_ms": used / count * 1e3, "sealed_ratio": sealed / raw, "count": count}
 
 
-def slowdown(pace: int = 200, seconds: float = 4.0) -> dict[str, float]:
+def stages(kind: str) -> dict[str, float]:
+    """What sealing consists of: CPU of each stage, microseconds a rollout, for two logs."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory, count, _ = _unsealed(kind, Path(folder), logs=2)
+        used = {"start": _children([[sys.executable, "-m", "rollscope.store.seal", folder]])}
+        from rollscope.store import seal, units
+
+        def timed(module: Any, name: str, stage: str) -> None:
+            work = getattr(module, name)
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                start = time.process_time()
+                try:
+                    return work(*args, **kwargs)
+                finally:
+                    used[stage] = used.get(stage, 0.0) + time.process_time() - start
+
+            setattr(module, name, run)
+
+        timed(seal, "_load", "read")
+        timed(seal, "stage", "rows")
+        timed(seal, "build", "build")
+        timed(units, "copy", "write")
+        for log in sorted((directory / "live").iterdir()):
+            seal.seal(directory, log.name.partition(".")[0])
+        used["build"] -= used["write"]
+        return {f"{stage}_us": 1e6 * spent / count for stage, spent in used.items()}
+
+
+def _unsealed(kind: str, folder: Path, logs: int) -> tuple[Path, int, int]:
+    """A run directory with so many logs, all but full; its rollouts, and their raw bytes."""
+    os.environ["ROLLSCOPE_SEAL"] = "off"
+    import rollscope
+    from rollscope.store.log import MAX_RAW
+
+    run = rollscope.init(project="bench", run=kind, dir=folder)
+    count = raw = 0
+    for batch in workloads.steps(kind, 1000):
+        run.log(batch)
+        run.flush()
+        count += len(batch)
+        raw += sum(map(workloads.raw_bytes, batch))
+        if run.counters.raw_bytes > 0.95 * logs * MAX_RAW:
+            break
+    run.finish()
+    return run.directory, count, raw
+
+
+def slowdown(pace: int = 200, seconds: float = 0.4) -> dict[str, float]:
     """How much slower a pure-Python loop runs while `pace` rollouts of T a second are logged.
 
     The loop logs them itself, as a training loop does, so the caller's share is in it.
-    Alternating quiet and busy slices cancel the noise of a shared machine.
+    Slices take turns, which cancels the noise of a shared machine. The control is a third kind
+    of slice: nothing is logged, and an unrelated process uses as much CPU, as often, as the
+    background thread did: two hardware threads of one core slow each other down whatever
+    they do.
     """
     import rollscope
 
-    rollouts = [r for batch in workloads.steps("T", 4) for r in batch]
+    rollouts = [r for batch in workloads.steps("T", 3) for r in batch]
+    neighbour = subprocess.Popen(
+        [sys.executable, __file__, "neighbour"], stdin=subprocess.PIPE, text=True
+    )
+    assert neighbour.stdin is not None
     with tempfile.TemporaryDirectory() as folder:
         run = rollscope.init(project="bench", run="slow", dir=folder)
         run.log(rollouts[:32])
         run.flush()
-        ratios, at = [], 32
-        for _ in range(9):
-            quiet = _spin(seconds / 10, None, 0)
-            batch = rollouts[at : at + int(pace * seconds / 10) + 1]
+        lost, control, shares, at = [], [], [], 32
+        for _ in range(15):
+            quiet = _spin(seconds, None, 0)
+            batch = rollouts[at : at + int(pace * seconds) + 1]
             at += len(batch)
-            busy = _spin(seconds / 10, run.log, pace, batch)
+            others = time.process_time() - time.thread_time()
+            busy = _spin(seconds, run.log, pace, batch)
             run.flush()
-            ratios.append(quiet / busy - 1)
+            shares.append((time.process_time() - time.thread_time() - others) / seconds)
+            neighbour.stdin.write(f"{shares[-1]} {seconds}\n")
+            neighbour.stdin.flush()
+            beside = _spin(seconds, None, 0)
+            time.sleep(0.05)
+            lost.append(quiet / busy - 1)
+            control.append(quiet / beside - 1)
         run.finish()
-    return {"slowdown": statistics.median(ratios)}
+    neighbour.stdin.close()
+    neighbour.wait()
+    return {
+        "slowdown": statistics.median(lost),
+        "control": statistics.median(control),
+        "thread_share": statistics.median(shares),
+    }
+
+
+def neighbour() -> dict[str, float]:
+    """The unrelated process: for each line `share seconds` it burns that share of a CPU, in
+    bursts as the background thread does."""
+    burst = 0.025
+    for line in sys.stdin:
+        share, seconds = map(float, line.split())
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            begun, spent = time.perf_counter(), time.thread_time()
+            while time.thread_time() - spent < share * burst:
+                zlib.crc32(bytes(range(256)) * 64)
+            time.sleep(max(0.0, begun + burst - time.perf_counter()))
+    return {}
 
 
 def _spin(seconds: float, log: Callable[..., Any] | None, pace: int, batch: Any = ()) -> float:
