@@ -31,7 +31,9 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     info.mkdir(parents=True)
     shutil.copy(notebook.__file__, site / "notebook_sink.py")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: notebook-sink\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rollscope.sinks]\nnotebook = notebook_sink:Notebook\n")
+    (info / "entry_points.txt").write_text(
+        "[rollscope.sinks]\nnotebook = notebook_sink:Notebook\ndiary = notebook_sink:Notebook\n"
+    )
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.setenv("ROLLSCOPE_QUIET", "1")

@@ -100,5 +100,5 @@ def test_an_unknown_name_lists_sinks_and_formats(
     record(1)
     assert export(own_store, "nonsense") == 2
     said = capsys.readouterr().err
-    assert "trackio, mlflow, weave, otlp, notebook" in said
+    assert "trackio, mlflow, weave, otlp, diary, notebook" in said
     assert "jsonl" in said

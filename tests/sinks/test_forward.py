@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import random
 import time
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 
 import rollscope
-from rollscope import Message, Rollout
+from rollscope import Message, Rollout, cli
 from rollscope.checks import doctor
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
+from rollscope.sinks.process import Forwarding, asked
 from rollscope.store.reader import Reader
+from rollscope.store.writers import WriterInfo
 
 from . import notebook
 from .conftest import run_dir, sent, stop_forwarding, wait_complete, wait_for
@@ -322,3 +325,93 @@ def test_where_there_are_no_locks_nothing_is_forwarded_and_that_is_told(
         run.log(rollouts(1))
     assert sent(book) == []
     assert "rollscope export notebook" in findings(own_store)
+
+
+def test_what_was_sent_is_not_sent_or_updated_again_when_the_store_moves_on(
+    own_store: Path, book: Path
+) -> None:
+    """Logs become segments, segments are merged and facts folded: nothing has changed."""
+    with begin(book) as run:
+        ids = run.log(
+            [
+                Rollout(
+                    step=1,
+                    task=f"q{n}",
+                    reward=[1.0, math.nan][n % 2],
+                    rewards={"z": 1.0, "a": math.inf},
+                    meta={"z": 1, "a": {"é": [1, 2.5, None]}},
+                )
+                for n in range(4)
+            ]
+        )
+        run.annotate(ids[0], rewards={"m": 0.5}, meta={"b": 1}, label="odd", fate="trained")
+    wait_complete(own_store)
+    updates = [line for line in notebook.read(book) if line["call"] == "update"]
+    assert cli.main(["compact", "--dir", str(own_store)]) == 0
+    assert [*run_dir(own_store).glob("live/*")] == []
+    with begin(book) as run:
+        ids += run.log(Rollout(step=2, task="q", reward=1.0))
+    wait_complete(own_store)
+    assert Counter(sent(book)) == Counter(ids)
+    assert [line for line in notebook.read(book) if line["call"] == "update"] == updates
+
+
+def test_one_sinks_trouble_does_not_hold_up_another(own_store: Path, book: Path) -> None:
+    other = book / "other"
+    other.mkdir()
+    (book / "die-in-send").touch()
+    sinks = [f"notebook:path={book}", f"diary:path={other}"]
+    with rollscope.init(project="p", run="r", sinks=sinks) as run:
+        ids = run.log(rollouts(1))
+        wait_for(lambda: len(sent(other)) == 4, "the other one")
+        (book / "die-in-send").unlink()
+    wait_complete(own_store, "diary")
+    wait_complete(own_store)
+    assert sorted(sent(other)) == sorted(sent(book)) == sorted(ids)
+
+
+def test_after_the_end_it_gives_up_and_an_export_sends_the_rest(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (book / "raise-in-open").touch()
+    monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
+    monkeypatch.setattr("rollscope.sinks.follow.Follower._start", lambda *_: None)
+    with begin(book) as run:
+        ids = run.log(rollouts(1))
+    monkeypatch.setattr("rollscope.sinks.process.GIVE_UP", 0.0)
+    monkeypatch.setattr("rollscope.sinks.send.LONGEST_WAIT", 0.1)
+    Forwarding(run.directory, "notebook").run()
+    said = findings(own_store)
+    assert "sink notebook: 4 are not sent, and no process sends them" in said
+    assert "rollscope export notebook project:p run:r" in said
+    (book / "raise-in-open").unlink()
+    assert cli.main(["export", f"notebook:path={book}", "--dir", str(own_store)]) == 0
+    assert sorted(sent(book)) == sorted(ids)
+    assert "are not sent" not in findings(own_store)
+
+
+def test_the_newest_launch_says_what_is_asked_and_differences_are_told() -> None:
+    def writer(launch: str, started: float, text: str, page: str | None) -> WriterInfo:
+        return WriterInfo(
+            writer=f"w{started}",
+            project="p",
+            run="r",
+            launch=launch,
+            host="h",
+            pid=1,
+            place="",
+            started=started,
+            forwarded_to=[text],
+            hints={"otlp": {"page": page}} if page else {},
+        )
+
+    infos = [
+        writer("old", 1, "otlp:viewer=a", "1"),
+        writer("new", 3, "otlp:viewer=c", "4"),
+        writer("new", 2, "otlp:viewer=b", "3"),
+    ]
+    found = asked(infos, "otlp")
+    assert found is not None
+    assert (str(found.spec), found.hints) == ("otlp:viewer=b", {"page": "3"})
+    assert len(found.notes) == 2
+    assert asked(infos, "trackio") is None

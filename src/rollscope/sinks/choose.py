@@ -7,7 +7,7 @@ chosen, whatever comes later. Failed rollouts get no extra room: these systems c
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ..capture.sample import Sample, draw
@@ -33,8 +33,6 @@ class Row(NamedTuple):
     """Its reward, or that there will be none."""
     digest: str
     """Of the facts that may still change."""
-    tags: Mapping[str, list[str]]
-    """People's labels and checks' flags, if there are any: no part of the rollout itself."""
 
 
 def waits_for_step(sample: Sample | None) -> bool:

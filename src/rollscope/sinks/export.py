@@ -18,9 +18,9 @@ from . import lock
 from .base import Target
 from .choose import Row, choose
 from .journal import Journal, Pair
-from .look import rows_of, tagged
+from .look import rows_of
 from .process import asked
-from .send import Failure, Get, Sender, backoff
+from .send import Failure, Fetch, Sender, backoff, fetcher
 from .spec import Spec
 
 TRIES = 5
@@ -68,19 +68,9 @@ def export(
     for (project, run, directory), rows in rows_of(reader, ids).items():
         target = Target(project, run)
         with _sender(directory, target, spec, again=again) as sender:
-            total += _send(sender, rows, _getter(reader, rows, clean), _from(done, told), tell)
+            total += _send(sender, rows, fetcher(reader, clean), _from(done, told), tell)
         done += len(rows)
     return total
-
-
-def _getter(reader: Reader, rows: list[Row], clean: Callable[[Rollout], Rollout] | None) -> Get:
-    tags = {row.id: row.tags for row in rows if row.tags}
-
-    def get(id: str) -> Rollout | None:
-        rollout = tagged(reader.get(id), tags.get(id, {}))
-        return rollout if rollout is None or clean is None else clean(rollout)
-
-    return get
 
 
 def _from(done: int, told: Callable[[int], None]) -> Callable[[int], None]:
@@ -116,7 +106,7 @@ def _sender(directory: Path, target: Target, spec: Spec, *, again: bool) -> Iter
 def _send(
     sender: Sender,
     rows: list[Row],
-    get: Get,
+    fetch: Fetch,
     told: Callable[[int], None],
     tell: Callable[[str], None],
 ) -> Exported:
@@ -132,7 +122,7 @@ def _send(
     for work, send in ((new, sender.send), (changed, sender.update)):
         while left := [pair for pair in work if _is_left(journal, pair)]:
             try:
-                for count in send(left, get):
+                for count in send(left, fetch):
                     told(len(rows) - len(left) + count)
                 break
             except Failure as failure:

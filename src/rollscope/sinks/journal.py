@@ -35,7 +35,7 @@ class Journal:
         self.doubtful: dict[str, str] = {}
         """On their way when a process died."""
         self.gave_up: set[str] = set()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o666)
         last = self._read(path.read_bytes(), to)
         if last != to:

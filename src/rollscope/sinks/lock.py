@@ -23,7 +23,7 @@ def path(directory: Path, name: str) -> Path:
 def take(directory: Path, name: str) -> int | None:
     """Become the one that forwards: a descriptor to keep open; None: another one is."""
     file = path(directory, name)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(exist_ok=True)
     fd = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,15 +6,13 @@ are listed, by id, group and a digest of their facts. Whole rollouts are never r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from duckdb import DuckDBPyConnection
 
 from ..capture.sample import Sample
-from ..model import Rollout
 from ..store.reader import Reader
 from .choose import Row, Slot, choose, waits_for_step
 from .journal import Journal, Pair
@@ -38,7 +36,7 @@ _KNOWN = (
 _DIGEST = ", ".join(f"to_json({column})" for column in _FACTS.split(", "))
 _ROW = (
     'id, launch, step, split, coalesce(task, "group", key, id), '
-    f"{_ENDED}, {_KNOWN}, left(md5(to_json([{_DIGEST}])), 16), labels, flags"
+    f"{_ENDED}, {_KNOWN}, left(md5(to_json([{_DIGEST}])), 16)"
 )
 
 
@@ -53,8 +51,6 @@ class Work(NamedTuple):
     """Rollouts that are ready, listed here or not yet."""
     left_out: int
     """Rollouts that the cap does not let through."""
-    tags: dict[str, Mapping[str, list[str]]]
-    """Labels and flags of the listed ones that have any, by id."""
 
 
 class Looker:
@@ -80,7 +76,6 @@ class Looker:
                 last[slot.launch] = max(slot.step, last.get(slot.launch, slot.step))
         new: list[Pair] = []
         changed: list[Pair] = []
-        tags: dict[str, Mapping[str, list[str]]] = {}
         beyond = 0
         for batch in _batches(
             [
@@ -97,12 +92,11 @@ class Looker:
                 send, update = self._sort(slot, rows.get(slot, []), look[1], journal)
                 new += send
                 changed += update
-                tags |= {row.id: row.tags for row in rows.get(slot, []) if row.tags}
                 if send or update or journal is None:
                     self._settled.pop(slot, None)
                 else:
                     self._settled[slot] = look
-        return Work(new, changed, len(new) + beyond, sum(self._left_out.values()), tags)
+        return Work(new, changed, len(new) + beyond, sum(self._left_out.values()))
 
     def _step_over(self, slot: Slot, last: dict[str | None, int], is_over: bool) -> bool:
         """Has a later step of the same launch begun, or has everything ended?"""
@@ -175,17 +169,8 @@ def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    id, launch, step, split, group, ended, known, digest, labels, flags = values
-    tags = {name: found for name, found in (("labels", labels), ("flags", flags)) if found}
-    return Row(id, Slot(launch, step, split), group, ended, known, digest, tags)
-
-
-def tagged(rollout: Rollout | None, tags: Mapping[str, list[str]]) -> Rollout | None:
-    """The rollout as it is given away: labels and flags stand in `meta`."""
-    new = {name: found for name, found in tags.items() if rollout and name not in rollout.meta}
-    if rollout is None or not new:
-        return rollout
-    return msgspec.structs.replace(rollout, meta={**rollout.meta, **new})
+    id, launch, step, split, group, ended, known, digest = values
+    return Row(id, Slot(launch, step, split), group, ended, known, digest)
 
 
 _Seen = tuple[Slot, int, tuple[int, bool]]

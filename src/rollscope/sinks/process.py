@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ..model import Rollout
 from ..store import paths
 from ..store.reader import Reader
 from ..store.writers import Watch, WriterInfo, place, process_start, read_infos
 from .base import Target
-from .look import Looker, Work, tagged
-from .send import Failure, Sender
+from .look import Looker, Work
+from .send import Failure, Sender, fetcher
 from .spec import Spec, parse
 
 LOOK_EVERY = 1.0
@@ -159,15 +158,12 @@ class Forwarding:
     def _try(self, sender: Sender, work: Work, reader: Reader) -> None:
         began = time.process_time()
         waiting = work.waiting
-
-        def get(id: str) -> Rollout | None:
-            return tagged(reader.get(id), work.tags.get(id, {}))
-
+        fetch = fetcher(reader)
         try:
-            for done in sender.send(work.new, get):
+            for done in sender.send(work.new, fetch):
                 sender.state.counts.waiting = waiting - done
                 sender.save()
-            for _ in sender.update(work.changed, get):
+            for _ in sender.update(work.changed, fetch):
                 pass
             self._failing_since = None
         except Failure as failure:

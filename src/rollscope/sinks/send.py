@@ -10,7 +10,9 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from ..model import Rollout
 from . import state as states
@@ -19,13 +21,17 @@ from .journal import Journal, Pair
 from .spec import Spec, load
 from .state import State
 
+if TYPE_CHECKING:
+    from ..store.reader import Reader
+
 T = TypeVar("T")
-Get = Callable[[str], Rollout | None]
+Fetch = Callable[[list[str]], list[tuple[Rollout, int]]]
+"""Whole rollouts by their ids, each with its size in characters."""
 
 BATCH = 32
 """Rollouts that are sent at a time."""
 BATCH_SIZE = 8 << 20
-"""Characters of text that are sent at a time, about."""
+"""Characters and tokens that are sent at a time, about."""
 REFUSED = 3
 """So often a single rollout may fail, while others do not, until it is given up."""
 LONGEST_WAIT = 300.0
@@ -63,6 +69,8 @@ class Sender:
         self._watch = watch
         self._again = again
         self._batch = BATCH
+        self._fit = 8
+        """Rollouts that may be in memory at a time."""
         if self.state.to is not None and not again:
             self._read_journal(self.state.to)
 
@@ -101,7 +109,7 @@ class Sender:
 
     # -- sending -------------------------------------------------------------------------
 
-    def send(self, pairs: Sequence[Pair], get: Get) -> Iterator[int]:
+    def send(self, pairs: Sequence[Pair], fetch: Fetch) -> Iterator[int]:
         """Send these rollouts; yields after each batch how many of them are done with.
 
         Raises Failure: the rest is to be tried again later.
@@ -112,26 +120,20 @@ class Sender:
         left = [pair for pair in pairs if pair[0] not in journal.sent]
         left.sort(key=lambda pair: self._is_odd(pair[0]))  # the suspicious ones last
         while left:
-            batch, rollouts = self._take(left, get)
+            count = 1 if self._is_odd(left[0][0]) else min(self._batch, self._fit)
+            batch, left = left[:count], left[count:]
+            rollouts = self._fetch(batch, fetch)
             if rollouts:
                 self._send(batch, rollouts)
-            left = left[len(batch) :]
             yield len(pairs) - len(left)
 
-    def _take(self, left: Sequence[Pair], get: Get) -> tuple[list[Pair], list[Rollout]]:
-        """The next few, whole. One that is gone from the store is left out."""
-        batch: list[Pair] = []
-        rollouts: list[Rollout] = []
-        size = 0
-        for pair in left[: 1 if self._is_odd(left[0][0]) else self._batch]:
-            if size > BATCH_SIZE:
-                break
-            batch.append(pair)
-            rollout = get(pair[0])
-            if rollout is not None:
-                rollouts.append(rollout)
-                size += _size(rollout)
-        return batch, rollouts
+    def _fetch(self, batch: Sequence[Pair], fetch: Fetch) -> list[Rollout]:
+        """These rollouts, whole; those that are gone from the store are left out. The next
+        batch is as large as this one allows: only then it is known how long they are."""
+        found = fetch([id for id, _ in batch])
+        mean = sum(size for _, size in found) // max(1, len(found))
+        self._fit = max(1, min(BATCH, BATCH_SIZE // max(1, mean)))
+        return [rollout for rollout, _ in found]
 
     def _send(self, batch: list[Pair], rollouts: list[Rollout]) -> None:
         journal, sink = self._journal, self._opened
@@ -188,19 +190,24 @@ class Sender:
             journal.have([(id, digest) for id, digest in doubtful.items() if id in held])
             journal.has_not(id for id in doubtful if id not in held)
 
-    def update(self, pairs: Sequence[Pair], get: Get) -> Iterator[int]:
+    def update(self, pairs: Sequence[Pair], fetch: Fetch) -> Iterator[int]:
         """Tell later facts of rollouts that were sent. Raises Failure."""
         self.connect()
-        journal, sink = self._journal, self._opened
-        for number, pair in enumerate(pairs, 1):
-            rollout = get(pair[0])
-            if rollout is not None:
-                could = self._call("update", lambda whole=rollout: sink.update(whole))  # type: ignore[misc]
-                self.state.counts.updated += bool(could)
-                self.state.counts.not_updated += not could
-            journal.have([pair])
+        done = 0
+        while done < len(pairs):
+            batch = pairs[done : done + self._fit]
+            for rollout in self._fetch(batch, fetch):
+                self._update(rollout)
+            self._journal.have(batch)
             self.worked()
-            yield number
+            done += len(batch)
+            yield done
+
+    def _update(self, rollout: Rollout) -> None:
+        sink = self._opened
+        could = self._call("update", lambda: sink.update(rollout))
+        self.state.counts.updated += bool(could)
+        self.state.counts.not_updated += not could
 
     # -- what goes wrong -----------------------------------------------------------------
 
@@ -270,13 +277,18 @@ PACKAGES: Mapping[str, str] = {
 """What to install for a sink."""
 
 
-def _size(rollout: Rollout) -> int:
-    """Characters of its texts."""
-    size = 0
-    for message in rollout.messages:
-        content = message.content
-        if isinstance(content, str):
-            size += len(content)
-        else:
-            size += sum(len(part.text or "") + len(part.image or "") for part in content or ())
-    return size
+def fetcher(reader: Reader, clean: Callable[[Rollout], Rollout] | None = None) -> Fetch:
+    """Reads rollouts as they are given away: cleaned, with labels and flags in `meta`."""
+
+    def fetch(ids: list[str]) -> list[tuple[Rollout, int]]:
+        found = []
+        for whole in reader.many(ids):
+            rollout = whole.rollout
+            tags = {"labels": whole.labels, "flags": whole.flags}
+            new = {name: has for name, has in tags.items() if has and name not in rollout.meta}
+            if new:
+                rollout = msgspec.structs.replace(rollout, meta={**rollout.meta, **new})
+            found.append((rollout if clean is None else clean(rollout), whole.size))
+        return found
+
+    return fetch

@@ -87,7 +87,7 @@ def write(directory: Path, name: str, state: State) -> None:
     """Raises OSError: on a full disk nothing may be forwarded, it could be forgotten."""
     data = msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
     file = path(directory, name)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(exist_ok=True)
     replace_file(file, data)
 
 
