@@ -33,15 +33,24 @@ $(PEERS): requirements/base.txt requirements/peers.txt pyproject.toml
 	$(PEERS_PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Programs that read exports, apart because one of them wants an older engine. No Rollscope there.
+READERS := .venv-readers/.ready
+
+$(READERS): requirements/readers.txt
+	$(PYTHON) -m venv .venv-readers
+	.venv-readers/bin/python -m pip install -q --disable-pip-version-check -r requirements/readers.txt
+	@touch $@
+
 lint: setup
 	$(VENV)/bin/ruff format --check -q src tests bench
 	$(VENV)/bin/ruff check -q src tests bench
 	$(VENV)/bin/mypy
 
-test: lint viewer viewer-tests chromium $(PEERS)
+test: lint viewer viewer-tests chromium $(PEERS) $(READERS)
 	$(PY) -m pytest -n 2 --dist loadfile --ignore=tests/browser
 	$(PY) -m pytest -n 2 --dist loadfile tests/browser  # apart: the browser keeps an event loop
 	$(PEERS_PY) -m pytest -n 2 --dist loadfile tests/peers  # the sinks, against the real systems
+	.venv-readers/bin/python -m pytest --confcutdir=tests/readers tests/readers  # exports, opened
 
 # The store of the demo is the usual one, so that `rollscope ls` and its kind find it.
 demo: setup $(if $(filter 0,$(VIEW)),,viewer)

@@ -143,6 +143,11 @@ class Background:
             time.sleep(0.002)
         return True
 
+    @property
+    def queued(self) -> int:
+        """Bytes on their way to the disk."""
+        return self._put_bytes - self._done_bytes
+
     def counters(self) -> Counters:
         """What became of everything, up to now."""
         self._publish()

@@ -308,6 +308,11 @@ class Run:
                 f"to {self.directory}; look with: rollscope view"
             )
 
+    @property
+    def queued(self) -> int:
+        """Bytes that are handed over and not written yet."""
+        return self._background.queued
+
     def flush(self, timeout: float = 60.0) -> bool:
         """Wait until everything handed over is written. False: it took longer than `timeout`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,20 @@ from .opening import root
 from .output import Failed, json_line, progress, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..capture import Run
+    from ..formats import Problem
+    from ..model import Rollout
 
 SHOWN_PROBLEMS = 20
+FEW_LOGS = 2
+"""So many may be left for later."""
+PATIENCE = 120.0
+"""Seconds without a log less, after which sealing is left to others."""
+MB = 10**6
+QUEUED = 32 * MB
+"""Bytes on their way to the disk after which an import waits."""
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
@@ -36,41 +47,113 @@ def import_(args: argparse.Namespace) -> int:
         found = formats.read(path, name, args.map)
     except ValueError as error:
         raise Failed(str(error), 2) from None
-    done = bad = 0
     folder = root(args)
     for variable in [name for name in os.environ if name.startswith("ROLLSCOPE")]:
         del os.environ[variable]  # they are for trainers: an import does what was typed
     os.environ |= {"ROLLSCOPE_QUIET": "1", "ROLLSCOPE_LAUNCH": _launch(path)}
     run = capture.init(project=args.project, run=args.run or path.stem, dir=folder)
-    known = _known(run)
-    with run, progress(f"importing {path.name}", None) as update:
+    with run:
+        try:
+            done, bad = _import(run, path, found, args.strict)
+            if not args.map:
+                _take_metrics(run, formats.read_metrics(path, name))
+        except KeyboardInterrupt:
+            say("interrupted. What was read is kept; the same command goes on.")
+            raise
+    _sealed(run)
+    lost = sum(run.counters.dropped.values())
+    if bad > SHOWN_PROBLEMS:
+        say(f"... and {bad - SHOWN_PROBLEMS:,} more problems")
+    if lost:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in run.counters.dropped.items())
+        say(f"{lost:,} rollouts could not be written ({why}); import again when that is mended")
+    if args.json:
+        json_line(
+            {"project": run.project, "run": run.name, "imported": done - lost, "problems": bad}
+        )
+    else:
+        say(f"imported {done - lost:,} rollouts into {run.project}/{run.name}; {bad:,} problems")
+    return 1 if lost or (bad and not done) else 0
+
+
+def _import(
+    run: Run, path: Path, found: Iterator[Rollout | Problem], is_strict: bool
+) -> tuple[int, int]:
+    """Log all that is found, except what an import that was interrupted has logged already.
+
+    Never more than `QUEUED` bytes wait for the disk, whatever the file holds.
+    """
+    known, seen = _known(run), _Seen()
+    done = bad = 0
+    begin, total = _bytes_read(), _size(path)
+    with progress(f"importing {path.name} (MB)", total // MB) as update:
         for item in found:
-            if isinstance(item, formats.Problem):
+            if isinstance(item, tuple):
                 bad += 1
-                if args.strict:
+                if is_strict:
                     raise Failed(f"{item} ({done:,} imported before it)")
                 if bad <= SHOWN_PROBLEMS:
                     say(str(item))
                 continue
-            item.key = item.key or item.id or f"{done + bad}"
+            item.key = seen.unique(item.key or item.id) or f"{done + bad}"
             item.id = run.id_of(item.key)
             done += 1
-            if item.id in known:  # an import that was interrupted goes on
-                continue
-            run.log(item)
+            if item.id not in known:
+                run.log(item)
             if done % 64 == 0:
-                run.flush()
-                update(done)
-        if not args.map:
-            _take_metrics(run, formats.read_metrics(path, name))
-    if bad > SHOWN_PROBLEMS:
-        say(f"... and {bad - SHOWN_PROBLEMS:,} more problems")
-    summary = {"project": run.project, "run": run.name, "imported": done, "problems": bad}
-    if args.json:
-        json_line(summary)
-    else:
-        say(f"imported {done:,} rollouts into {run.project}/{run.name}; {bad:,} problems")
-    return 1 if bad and not done else 0
+                update(min(_bytes_read() - begin, total) // MB)
+            if done % 64 == 0 or run.queued > QUEUED:
+                _wait(run)
+        _wait(run)
+    return done, bad
+
+
+def _wait(run: Run) -> None:
+    while not run.flush():
+        say("the disk is slow; waiting for it")
+
+
+def _sealed(run: Run) -> None:
+    """Wait until a large import lies in tables: whoever reads logs holds them in memory."""
+    logs = run.directory / "live"
+    count, since = len(list(logs.glob("*"))), time.monotonic()
+    with progress("sealing", total := count) as update:
+        while (left := len(list(logs.glob("*")))) > FEW_LOGS:
+            if left < count:
+                count, since = left, time.monotonic()
+            if time.monotonic() - since > PATIENCE:
+                say(f"{left} logs are not sealed yet; `rollscope compact` does it")
+                return
+            update(total - left)
+            time.sleep(0.1)
+
+
+class _Seen:
+    """Names that a file gave to its rollouts: the second of a name is no copy of the first."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def unique(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        short = hash(name)  # eight bytes a name, however long names are
+        count = self._counts[short] = self._counts.get(short, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+
+def _bytes_read() -> int:
+    """Bytes that this process has read up to now, by whatever reader; 0 where nobody counts."""
+    try:
+        counts = Path("/proc/self/io").read_text()
+    except OSError:
+        return 0
+    return int(counts.partition("rchar: ")[2].split()[0])
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def _known(run: Run) -> set[str]:

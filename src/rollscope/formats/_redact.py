@@ -18,7 +18,7 @@ from ..capture.redact import Redactor, redact_rollout
 from ..model import Fact, Rollout, Tokens
 from ..model.tokens import KNOWN_STREAMS
 
-NAMES = ("key", "project", "run", "launch", "dataset", "task", "group", "worker")
+NAMES = ("key", "project", "run", "launch", "split", "dataset", "task", "group", "worker")
 """Fields that say which rollout it is."""
 
 

@@ -44,6 +44,8 @@ _FIRST, _MOST = 512, 100_000
 """Rollouts of the first shard, and of any."""
 _SPOOLED = 128 << 20
 """Bytes of lines after which a redacted shard ends."""
+_FACTS = 512
+"""Rollouts whose facts are asked for at once."""
 
 
 class FiveTables:
@@ -113,14 +115,12 @@ class FiveTables:
     def _cleaned(self, folder: Path, source: Source, cleaner: Cleaner) -> int:
         spool = Spool(folder / "lines.ndjson")
         logs = _Logs(cleaner)
-        size = count = 0
-        wholes = source.wholes(lambda: size > _SPOOLED)
-        while some := list(islice(wholes, 64)):
-            for whole in some:
-                size += logs.add(spool, whole)
-            facts = self._facts([str(whole.rollout.id) for whole in some])
-            size += logs.add_facts(spool, facts)
-            count += len(some)
+        ids: list[str] = []
+        for whole in source.wholes(lambda: logs.size > _SPOOLED):
+            logs.add(spool, whole)
+            ids.append(str(whole.rollout.id))
+        for first in range(0, len(ids), _FACTS):
+            logs.add_facts(spool, self._facts(ids[first : first + _FACTS]))
         db = seal.connect(folder)
         try:
             spool.load(db)
@@ -129,7 +129,7 @@ class FiveTables:
         finally:
             db.close()
             spool.remove()
-        return count
+        return len(ids)
 
     def _facts(self, ids: list[str]) -> list[dict[str, Any]]:
         sql = f"SELECT {columns('facts')} FROM facts WHERE rollout IN (SELECT unnest($ids))"
@@ -164,25 +164,22 @@ class _Logs:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._lines: dict[int, int] = {}
         self.headers: dict[int, Header] = {}
+        self.size = 0
+        """Bytes of all lines."""
 
-    def add(self, spool: Spool, whole: Whole) -> int:
+    def add(self, spool: Spool, whole: Whole) -> None:
         rollout = whole.rollout
         log = self._log(rollout.project, rollout.run, rollout.launch, rollout.worker, whole.writer)
-        text = rollout_line(rollout, is_open=True if whole.is_open else None).encode()
-        return self._put(spool, log, text)
+        self._put(spool, log, rollout_line(rollout, is_open=whole.is_open or None).encode())
 
-    def add_facts(self, spool: Spool, found: list[dict[str, Any]]) -> int:
-        size = 0
+    def add_facts(self, spool: Spool, found: list[dict[str, Any]]) -> None:
         for fact, writer in to_facts(found):
-            clean = self._cleaner.fact(fact)
-            size += self._put(
-                spool, self._log(None, None, None, None, writer), facts_line([clean]).encode()
-            )
-        return size
+            log = self._log(None, None, None, None, writer)
+            self._put(spool, log, facts_line([self._cleaner.fact(fact)]).encode())
 
-    def _put(self, spool: Spool, log: int, text: bytes) -> int:
+    def _put(self, spool: Spool, log: int, text: bytes) -> None:
         self._lines[log] = spool.add(log, self._lines.get(log, 0), [text])
-        return len(text)
+        self.size += len(text)
 
     def _log(self, *names: str | None) -> int:
         if names not in self._numbers:
