@@ -54,9 +54,9 @@ def import_(args: argparse.Namespace) -> int:
     run = capture.init(project=args.project, run=args.run or path.stem, dir=folder)
     with run:
         try:
-            done, bad = _import(run, path, found, args.strict)
-            if not args.map:
+            if not args.map:  # first: a store that is read before it grows takes little memory
                 _take_metrics(run, formats.read_metrics(path, name))
+            done, bad = _import(run, path, found, args.strict)
         except KeyboardInterrupt:
             say("interrupted. What was read is kept; the same command goes on.")
             raise

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, TypeVar
 
 import msgspec
 
 from ..model import Message, Part, Rollout, Span, Tokens
 from ..model.chat import from_chat
+
+T = TypeVar("T")
 
 MESSAGE_KEYS = ("messages", "conversation", "conversations")
 ANSWER_KEYS = ("completion", "response", "output")
@@ -23,6 +26,7 @@ _ALIASES = {
     "experiment_name": "run",
     "global_step": "step",
 }
+_SHAREGPT = {"human": "user", "gpt": "assistant", "observation": "tool"}
 _MESSAGE_FIELDS = set(Message.__struct_fields__)
 
 
@@ -30,7 +34,7 @@ def decode(body: dict[str, Any]) -> Rollout:
     """The rollout that an object of either shape describes. Raises ValueError or TypeError."""
     body = dict(body)
     messages = _messages(body)
-    spans = [msgspec.convert(s, Span, strict=False) for s in body.pop("spans", None) or ()]
+    spans = [converted(s, Span) for s in body.pop("spans", None) or ()]
     fields: dict[str, Any] = {}
     meta = dict(body.pop("meta", None) or {})
     for key, value in body.items():
@@ -38,22 +42,22 @@ def decode(body: dict[str, Any]) -> Rollout:
         if name is None or name in fields or (name != key and name in body):
             meta[key] = value
         elif value is not None:
-            fields[name] = value
-    rollout = msgspec.convert({**fields, "meta": meta}, Rollout, strict=False)
+            fields[name] = float(value) if name == "reward" and value in (True, False) else value
+    rollout = converted({**fields, "meta": meta}, Rollout)
     rollout.messages, rollout.spans = messages, spans
     return rollout
 
 
 def _messages(body: dict[str, Any]) -> list[Message]:
     for key in MESSAGE_KEYS:
-        if isinstance(body.get(key), list):
-            return [_message(m) for m in body.pop(key)]
+        if body.get(key) is not None:
+            return [_message(m) for m in _listed(body.pop(key), key)]
     answer_key = next((k for k in ANSWER_KEYS if body.get(k) is not None), None)
     if body.get("prompt") is None and answer_key is None:
         return []
     found = [_message(m) for m in _chat(body.pop("prompt", None), "user")]
     if answer_key is not None:
-        answers = [_message(m) for m in _chat(body.pop(answer_key), "assistant")]
+        answers = [_message(m, "assistant") for m in _chat(body.pop(answer_key), "assistant")]
         for answer in answers:
             if answer.role == "assistant" and answer.sampled is None:
                 answer.sampled = True
@@ -69,19 +73,37 @@ def _chat(value: Any, role: str) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _message(body: Any) -> Message:
+def _listed(value: Any, key: str) -> list[Any]:
+    """A list, also one that was put into text once more."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError(f"{key}: expected a list, found the text {value!r:.60}") from None
+    if not isinstance(value, list):
+        raise TypeError(f"{key}: expected a list, found {value!r:.60}")
+    return value
+
+
+def _message(body: Any, role: str = "unknown") -> Message:
     """Our own message if it looks like one, else a chat message of the usual shape."""
     if not isinstance(body, dict):
         raise TypeError(f"expected a message, found {body!r:.60}")
-    if "from" in body and "role" not in body:  # ShareGPT
-        role = {"human": "user", "gpt": "assistant"}.get(body["from"], body["from"])
-        body = {"role": role, "content": body.get("value")}
+    if "from" in body and "role" not in body:
+        body = _sharegpt(body)
+    content, calls = body.get("content"), body.get("tool_calls")
+    if not isinstance(content, (str, list, dict, type(None))):
+        raise TypeError(f"content: expected text, parts or null, found {content!r:.60}")
+    texts = {k: str(body[k]) for k in ("tool_call_id", "name") if isinstance(body.get(k), int)}
+    body = {"role": role, **body, **texts}
+    if isinstance(calls, str):
+        body["tool_calls"] = _listed(calls, "tool_calls") if calls.strip() else []
     own = {k: body[k] for k in _MESSAGE_FIELDS & body.keys() if k not in ("content", "tool_calls")}
     chat = {k: v for k, v in body.items() if k not in own or k in ("role", "name", "tool_call_id")}
     message = from_chat({k: v for k, v in chat.items() if k not in own or k == "role"})
     tokens = own.pop("tokens", None)
     extra = dict(own.pop("meta", None) or {})
-    typed = msgspec.convert({**own, "role": message.role}, Message, strict=False)
+    typed = converted({**own, "role": message.role}, Message)
     return msgspec.structs.replace(
         typed,
         content=_own_parts(body.get("content"), message.content),
@@ -89,6 +111,32 @@ def _message(body: Any) -> Message:
         tokens=None if not tokens else _read_tokens(tokens),
         meta={**message.meta, **extra},
     )
+
+
+def _sharegpt(body: dict[str, Any]) -> dict[str, Any]:
+    """`{"from": "human", "value": "..."}`, its calls and answers of tools included."""
+    said, value = body["from"], body.get("value")
+    rest = {k: v for k, v in body.items() if k not in ("from", "value")}
+    if said == "function_call" and isinstance(value, str):
+        try:
+            return {"role": "assistant", "content": None, "tool_calls": [json.loads(value)], **rest}
+        except ValueError:
+            pass  # no call: kept as the text it is
+    return {"role": _SHAREGPT.get(said, said), "content": value, **rest}
+
+
+def converted(values: Any, kind: type[T]) -> T:
+    """A record out of plain values; ValueError names field, value and what is expected."""
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        found = values
+        for step in path.rstrip("`").strip(".").split("."):
+            found = found.get(step, found) if isinstance(found, dict) else found
+        field = path.rstrip("`").strip(".") or "the line"
+        hint = " (parts of a reward go to `rewards`)" if field == "reward" else ""
+        raise ValueError(f"{field}: {what}: {found!r:.60}{hint}") from None
 
 
 def _own_parts(raw: Any, understood: str | list[Part] | None) -> str | list[Part] | None:
@@ -104,6 +152,7 @@ def _is_own_part(part: Any) -> bool:
         and "type" in part
         and part.keys() <= set(Part.__struct_fields__)
         and not isinstance(part.get("image"), dict)
+        and part["type"] not in ("input_text", "output_text")
     )
 
 

@@ -9,11 +9,13 @@ Two shapes are read, and may be mixed:
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import itertools
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -33,9 +35,9 @@ def recognise(path: Path) -> bool:
         "json",
     ):
         return False
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, EOFError):
+    with contextlib.suppress(OSError, ValueError, EOFError):
         with _open(path) as file:
-            first = msgspec.json.decode(file.readline())
+            first = _decoded(file.readline())
         return isinstance(first, dict) and (
             any(k in first for k in MESSAGE_KEYS)
             or ("prompt" in first and any(k in first for k in ANSWER_KEYS))
@@ -69,9 +71,20 @@ def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
 
 def _line(path: Path, number: int, line: bytes) -> Rollout | Problem:
     try:
-        body = msgspec.json.decode(line)
+        body = _decoded(line)
         if not isinstance(body, dict):
             return Problem(path, number, f"expected an object, found {line[:60]!r}")
         return decode(body)
-    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Problem(path, number, f"{error}")
+
+
+def _decoded(line: bytes) -> Any:
+    """The line's value. Python writes NaN and Infinity, and some begin a file with a mark."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        try:
+            return json.loads(line.removeprefix(codecs.BOM_UTF8))
+        except ValueError:
+            raise ValueError(str(error)) from None
