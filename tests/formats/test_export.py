@@ -215,7 +215,7 @@ def test_an_export_says_what_is_wrong_and_what_to_type(
     full.mkdir()
     (full / "x").touch()
     for words, said in (
-        (["nonsense"], "known are: jsonl, sft, pairs, atif, parquet, hf, scout"),
+        (["nonsense"], "Or a file: jsonl, sft, pairs, atif, parquet, hf, scout"),
         (["hf"], "--out FOLDER"),
         (["hf", "--out", str(full)], "remove it or name another"),
         (["jsonl", "--out", str(tmp_path / "no" / "x")], f"there is no folder {tmp_path / 'no'}"),

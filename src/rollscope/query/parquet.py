@@ -42,8 +42,8 @@ _SHARD = 64 << 20
 """Bytes of messages that a shard should have on disk, about."""
 _FIRST, _MOST = 512, 100_000
 """Rollouts of the first shard, and of any."""
-_SPOOLED = 128 << 20
-"""Bytes of lines after which a redacted shard ends."""
+_SPOOLED = 32 << 20
+"""Bytes of lines after which a redacted shard ends: the engine holds ten times that."""
 _FACTS = 512
 """Rollouts whose facts are asked for at once."""
 
