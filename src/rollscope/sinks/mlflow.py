@@ -51,7 +51,6 @@ class MLflow(Sink):
 
     def __init__(self, target: Target, options: Mapping[str, str]) -> None:
         super().__init__(target, options)
-        self._takes_spans = True
         self._is_our_run = False
 
     @classmethod
@@ -235,22 +234,19 @@ class MLflow(Sink):
         return {}
 
     def _log_spans(self, spans: list[Any]) -> None:
-        if not self._takes_spans:
-            return
         try:
             self._tracing.log_spans(self._experiment, spans)
-        except NotImplementedError:  # an old server, or a store in files
-            self._takes_spans = False
-        except Exception as error:
-            if "span logging is not supported" not in str(error):
-                raise
-            self._takes_spans = False
+        except NotImplementedError as error:
+            raise ValueError(
+                f"mlflow: this store takes no spans ({error}). It must be a database (SQLite, "
+                "PostgreSQL, ...) or a tracking server of MLflow 3.4 or later on one"
+            ) from error
 
     def _start(
         self, rollout: Rollout, spans: Sequence[told.Span], made: Iterable[told.Assessment]
     ) -> None:
         """Write what is known of the trace as a whole. MLflow calls that `start`."""
-        from mlflow.entities import TraceData, TraceInfo, TraceLocation, TraceState
+        from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
         id = told.trace_id(self._experiment, rollout)
         has_failed = rollout.error is not None or rollout.fate == "failed"
@@ -258,7 +254,7 @@ class MLflow(Sink):
         metadata = {"mlflow.trace_schema.version": "3", "mlflow.sourceRun": self._run_id}
         if rollout.group is not None and len(rollout.group) <= 250:  # MLflow takes no longer ones
             metadata["mlflow.trace.session"] = rollout.group  # siblings beside each other
-        info = self._tracing.start_trace(
+        self._tracing.start_trace(
             TraceInfo(
                 trace_id=id,
                 client_request_id=rollout.id,
@@ -270,12 +266,9 @@ class MLflow(Sink):
                 response_preview=response,
                 trace_metadata=metadata,
                 tags=told.tags(rollout),
-                assessments=[_assessment(a) for a in made],
+                assessments=[_assessment(a, id) for a in made],
             )
         )
-        if not self._takes_spans:
-            whole = [self._span(id, span) for span in told.spans(rollout)]
-            self._tracing._upload_trace_data(info, TraceData(spans=whole))
 
     def _span(self, trace: str, span: told.Span) -> Any:
         from mlflow.entities import Span
@@ -327,14 +320,14 @@ def _batches(traces: Iterable[_Told]) -> Iterable[list[_Told]]:
         yield batch
 
 
-def _assessment(made: told.Assessment) -> Any:
+def _assessment(made: told.Assessment, trace: str) -> Any:
     from mlflow.entities import AssessmentSource, Expectation, Feedback
 
     kind = Expectation if made.is_expected else Feedback
     more = {} if made.is_expected else {"rationale": made.rationale}
     source = AssessmentSource(source_type="CODE", source_id="rollscope")
     found = kind(name=made.name, value=made.value, source=source, span_id=made.span, **more)
-    found.assessment_id = made.id
+    found.assessment_id, found.trace_id = made.id, trace
     return found
 
 
