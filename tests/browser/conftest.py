@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,10 +66,13 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens a page that must stay free of errors; `page.wrong` lists what went wrong."""
     opened = []
 
-    def open_page(url: str, *, width: int = 1440, height: int = 900, dark: bool = False) -> Any:
+    def open_page(
+        url: str, *, width: int = 1440, height: int = 900, dark: bool = False, **options: Any
+    ) -> Any:
         page = browser.new_page(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
+            **options,
         )
         page.set_default_timeout(30_000)
         page.wrong = []
@@ -93,3 +100,29 @@ def shoot() -> Callable[[Any, str], None]:
         page.screenshot(path=SHOTS / f"{name}.png")
 
     return take
+
+
+@pytest.fixture(scope="session")
+def demo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store that `rollscope demo` makes: all of it, once for all workers of the session."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    directory, done = shared / "demo", shared / "demo.done"
+    with (shared / "demo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            env = {k: v for k, v in os.environ.items() if not k.startswith("ROLLSCOPE")}
+            env |= {"ROLLSCOPE_SEAL": "off", "ROLLSCOPE_MIN_FREE": "0"}
+            for command in (["demo", "--no-view"], ["compact"]):
+                code = (
+                    f"from rollscope.cli import main; main({[*command, '--dir', str(directory)]})"
+                )
+                subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=900)
+            done.touch()
+    return directory
+
+
+@pytest.fixture(scope="session")
+def demo_site(demo_dir: Path) -> Iterator[Served]:
+    with serving(demo_dir) as served:
+        yield served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +15,7 @@ from playwright.sync_api import expect
 
 import rollscope
 from rollscope.cli import main
-from rollscope.model import Message, Rollout, Tokens
+from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 
 SECRET = "ada@example.com"
 
@@ -66,27 +67,115 @@ def test_it_filters_by_itself(bundled: str, look: Callable[..., Any]) -> None:
     expect(page.locator("article.card").first).to_be_visible()
 
 
-def test_redaction_leaves_no_secret_anywhere(tmp_path: Path) -> None:
-    run = rollscope.init(project="p", run="r", dir=tmp_path / "s")
+def test_words_are_looked_for_in_the_whole_text(bundled: str, look: Callable[..., Any]) -> None:
+    """Also far from the previews, in tool arguments, under negation, and by role."""
+    for q, count in (
+        ("baskets", "96 of 98"),
+        ("-baskets", "2 of 98"),
+        ("assistant:baskets", "0 of 98"),
+        ("user:baskets step:5", "16 of 98"),
+        ("/sub.agent/ OR (baskets step:5)", "17 of 98"),
+    ):
+        page = look(f"{bundled}/?q={q}")
+        expect(page.get_by_role("search")).to_contain_text(count)
+        assert page.wrong == []
+
+
+def test_metrics_are_drawn(bundled: str, look: Callable[..., Any]) -> None:
+    page = look(f"{bundled}/?q=split:train&metric=kl")
+    line = page.locator(".ribbon path[stroke-dasharray]").first
+    expect(line).to_have_attribute("d", re.compile("M.+L"))
+
+
+TOKENS = [71, 72, 73, 74, 75]
+"""They decode to a secret."""
+
+
+def secretive() -> Rollout:
+    """A secret in every field that takes text, in names of fields, and across every cut."""
     text = f"write to {SECRET} today"
-    ids = run.log(
-        Rollout(
-            key="1",
-            step=1,
-            reference=SECRET,
-            meta={"who": SECRET},
-            reward_texts={"judge": text},
-            messages=[
-                Message(role="user", content=text, tokens=Tokens([1, 2], ends=[9, len(text)])),
-                Message(role="assistant", content=f"mailed {SECRET}", sampled=True),
-            ],
-        )
+    long = "x" * 155 + SECRET  # previews end in the middle of it
+    error = Error(kind="tool", type=text, text=text)
+    return Rollout(
+        key=SECRET,
+        step=1,
+        split=text,
+        dataset=text,
+        task=SECRET,
+        group=text,
+        index=0,
+        reward=1.0,
+        rewards={SECRET: 1.0},
+        reward_texts={"judge": text, SECRET: text},
+        stop_reason=text,
+        fate_reason=text,
+        environment=text,
+        error=error,
+        reference={SECRET: [text]},
+        sampling={SECRET: text},
+        meta={"who": SECRET, SECRET: {"task": SECRET}, "ids": TOKENS},
+        messages=[
+            Message(role="system", content="y" * 75 + SECRET),
+            Message(role="user", content=long, name=SECRET, state={SECRET: text}, meta={"m": text}),
+            Message(
+                role="assistant",
+                content=[Part(type="reasoning", text=text), Part(type="text", text=long)],
+                sampled=True,
+                tokens=Tokens(TOKENS, ends=[1, 2, 3, 4, 5]),
+                tool_calls=[ToolCall(id="1", name=SECRET, arguments={SECRET: text})],
+            ),
+            Message(role="tool", tool_call_id="1", content=f"mailed {SECRET}"),
+        ],
+        spans=[
+            Span(
+                name=SECRET,
+                id="1",
+                start=1.0,
+                end=2.0,
+                inputs={"ids": TOKENS, "to": SECRET},
+                outputs=[text],
+                error=error,
+                meta={SECRET: text},
+            )
+        ],
     )
-    run.annotate(ids[0], note=f"leaks {SECRET}")
+
+
+def test_redaction_leaves_no_secret_in_any_file(tmp_path: Path) -> None:
+    run = rollscope.init(project=SECRET, run=SECRET, dir=tmp_path / "s")
+    ids = run.log(secretive())
+    run.annotate(ids[0], note=f"leaks {SECRET}", author=SECRET, label=SECRET)
+    run.metrics(1, {SECRET: 1.0})
     run.finish()
     out = tmp_path / "site"
     argv = ["bundle", "--dir", str(tmp_path / "s"), "--out", str(out), "--redact", "email"]
     assert main(argv) == 0
-    for path in (out / "data").rglob("*.json"):
-        assert SECRET not in path.read_text(), path
-    assert "[email]" in (out / "data" / "rollouts" / "0.json").read_text()
+    files = [path for path in out.rglob("*") if path.is_file()]
+    data = {path.relative_to(out).as_posix(): path.read_bytes() for path in files}
+    assert {
+        "data/rows.json",
+        "data/metrics.json",
+        "data/rollouts/0.json",
+        "data/texts/0.json",
+    } <= set(data)
+    for name, content in data.items():
+        assert b"ada@" not in content, f"{name}: {_around(content, b'ada@')}"
+        assert b"71,72,73" not in content, name
+        assert SECRET not in name
+    assert b"[email]" in data["data/rollouts/0.json"]
+
+
+def test_without_redaction_the_same_files_would_tell_it(tmp_path: Path) -> None:
+    """So that the test above is known to look where the secrets are."""
+    run = rollscope.init(project="p", run="r", dir=tmp_path / "s")
+    run.log(secretive())
+    run.finish()
+    out = tmp_path / "site"
+    assert main(["bundle", "--dir", str(tmp_path / "s"), "--out", str(out)]) == 0
+    for name in ("rows", "rollouts/0", "texts/0"):
+        assert SECRET in (out / "data" / f"{name}.json").read_text(), name
+
+
+def _around(content: bytes, what: bytes) -> bytes:
+    at = content.index(what)
+    return content[max(0, at - 120) : at + 60]

@@ -109,8 +109,8 @@ def redact_rollout(rollout: Rollout, clean: Redactor) -> Rollout:
         reward_texts={k: clean(str(v)) for k, v in rollout.reward_texts.items() if v is not None},
         fate_reason=_text(rollout.fate_reason, clean),
         error=_error(rollout.error, clean),
-        reference=_json(rollout.reference, clean),
-        meta=_json(rollout.meta, clean) if rollout.meta else {},
+        reference=clean_json(rollout.reference, clean),
+        meta=clean_json(rollout.meta, clean) if rollout.meta else {},
     )
 
 
@@ -132,24 +132,26 @@ def redact_message(message: Message, clean: Redactor) -> Message:
         content=new,
         tool_calls=calls,
         tokens=tokens,
-        state=_json(message.state, clean),
-        meta=_json(message.meta, clean) if message.meta else {},
+        state=clean_json(message.state, clean),
+        meta=clean_json(message.meta, clean) if message.meta else {},
     )
 
 
 def redact_span(span: Span, clean: Redactor) -> Span:
     return msgspec.structs.replace(
         span,
-        inputs=_json(span.inputs, clean),
-        outputs=_json(span.outputs, clean),
+        inputs=clean_json(span.inputs, clean),
+        outputs=clean_json(span.outputs, clean),
         error=_error(span.error, clean),
-        meta=_json(span.meta, clean) if span.meta else {},
+        meta=clean_json(span.meta, clean) if span.meta else {},
     )
 
 
 def redact_fact(fact: Fact, clean: Redactor) -> Fact:
     is_identity = fact.name in ("task", "group", "fate")
-    return fact if is_identity else msgspec.structs.replace(fact, value=_json(fact.value, clean))
+    return (
+        fact if is_identity else msgspec.structs.replace(fact, value=clean_json(fact.value, clean))
+    )
 
 
 def _text(text: str | None, clean: Redactor) -> str | None:
@@ -161,7 +163,7 @@ def _error(error: Error | None, clean: Redactor) -> Error | None:
 
 
 def _call(call: ToolCall, clean: Redactor) -> ToolCall:
-    return msgspec.structs.replace(call, arguments=_json(call.arguments, clean))
+    return msgspec.structs.replace(call, arguments=clean_json(call.arguments, clean))
 
 
 def _part(part: Part, clean: Redactor) -> Part:
@@ -169,15 +171,18 @@ def _part(part: Part, clean: Redactor) -> Part:
         part,
         text=_text(part.text, clean),
         call=part.call and _call(part.call, clean),
-        data=_json(part.data, clean),
+        data=clean_json(part.data, clean),
     )
 
 
 _TOKEN_LIKE = 4  # whole numbers in a row that may be token ids
 
 
-def _json(value: Any, clean: Redactor) -> Any:
-    """Free JSON with every text cleaned. Rows of whole numbers go: they may be token ids."""
+def clean_json(value: Any, clean: Redactor) -> Any:
+    """Free JSON with every text cleaned, names of fields too.
+
+    Rows of whole numbers go: they may be token ids.
+    """
     return None if value is None else _clean(plain(value, "", []), clean)
 
 
@@ -185,7 +190,7 @@ def _clean(value: Any, clean: Redactor) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {key: _clean(item, clean) for key, item in value.items()}
+        return {clean(key): _clean(item, clean) for key, item in value.items()}
     if isinstance(value, list):
         if len(value) >= _TOKEN_LIKE and all(type(item) is int for item in value):
             return f"<{len(value)} whole numbers left out: text is redacted>"

@@ -3,26 +3,32 @@
     site/
     ├─ index.html, assets/        the page, told by a meta tag where its answers lie
     └─ data/
-       ├─ status.json, runs.json, keys.json, rows.json     the whole selection, thin
-       └─ rollouts/<n>.json                                 row n whole: detail, messages, ...
+       ├─ rows.json               the whole selection, thin, and how many texts there are
+       ├─ keys.json, metrics.json keys of the query language; what the trainers logged
+       ├─ rollouts/<n>.json       row n whole: detail, messages, tokens, spans
+       └─ texts/<k>.json          all that can be searched, some rollouts at a time
 
 The page filters, counts and compares what is in these files by itself.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..capture.redact import Redactor, make_redactor, redact_rollout
+from ..capture.redact import Redactor, clean_json, make_redactor, redact_rollout
+from ..checks.align import plain_text
 from ..model import Message, Rollout
 from ..query import Store
+from ..store.bodies import Sketch
 from . import params as p
-from . import reading, selecting
+from . import reading, selecting, shapes
+from . import shapes as s
 from .app import STATIC
 from .desk import Desk
 from .security import POLICY
@@ -30,8 +36,19 @@ from .security import POLICY
 MOST = 20_000
 """Rollouts of one bundle: the page holds all their rows."""
 
-_NAMES = {"id", "key", "project", "run", "task", "group", "launch"}
-"""Fields that say which rollout it is; redaction leaves them, as it does when recording."""
+TEXTS = 2 << 20
+"""Characters of one file of texts: the page searches one after the other."""
+
+_FREE = {"inputs", "outputs", "meta", "arguments", "data", "state", "reference", "sampling"}
+"""Fields that hold whatever a trainer put there, token ids perhaps."""
+
+_FIELDS = {
+    name
+    for shape in vars(shapes).values()
+    if isinstance(shape, type) and issubclass(shape, msgspec.Struct)
+    for name in shape.__struct_fields__
+}
+"""Names that are ours: what else names something may be a secret."""
 
 
 def bundle(
@@ -54,22 +71,103 @@ def bundle(
     if count > MOST:
         raise ValueError(f"{count} rollouts are too many for a bundle (at most {MOST}): narrow it")
     folder = Path(out)
+    data = folder / "data"
     _page(folder)
-    rows = [selecting.thin(row) for row in selection]
-    for n, row in enumerate(rows):
-        _write(folder / "data" / "rollouts" / f"{n}.json", _whole(desk, row.id), clean)
+    rows = []
+    texts = _Texts(data / "texts", clean)
+    for n, thin in enumerate(selection):
+        rows.append(desk.previewed(selecting.thin(thin)))
+        _write(data / "rollouts" / f"{n}.json", _whole(desk, thin.id), clean)
+        texts.add(desk.rollout(thin.id))
         if progress is not None:
             progress(n + 1, count)
-    _write(folder / "data" / "rows.json", {"rows": rows, "query": query}, clean)
-    _write(folder / "data" / "keys.json", selecting.keys(desk, p.Nothing()), None)
+    about = {"rows": rows, "query": query, "texts": texts.close()}
+    _write(data / "rows.json", about, clean)
+    _write(data / "metrics.json", _metrics(store, rows), clean)
+    _write(data / "keys.json", selecting.keys(desk, p.Nothing()), None)
     return count
 
 
-def _whole(desk: Desk, id: str) -> dict[str, Any]:
+def _metrics(store: Store, rows: list[s.Row]) -> list[dict[str, Any]]:
+    """What was logged by the runs of the selection."""
+    runs = {(row.project, row.run): None for row in rows if row.run is not None}
+    return [
+        {
+            "project": project or "",
+            "run": run,
+            "metrics": {
+                name: [(step, selecting.number(value)) for step, value in points]
+                for name, points in store.metrics(run, project).items()
+            },
+        }
+        for project, run in runs
+        if run is not None
+    ]
+
+
+class _Texts:
+    """Writes what can be searched: of each rollout, role and text of each message."""
+
+    def __init__(self, folder: Path, clean: Redactor | None) -> None:
+        self._folder = folder
+        self._clean = clean
+        self._held: list[list[tuple[str, str]]] = []
+        self._first = self._size = self._files = 0
+
+    def add(self, rollout: Rollout) -> None:
+        said = [
+            (message.role, text)
+            for message in rollout.messages
+            for text in (plain_text(message), *_arguments(message))
+            if text
+        ]
+        self._held.append(said)
+        self._size += sum(len(text) for _, text in said)
+        if self._size >= TEXTS:
+            self._write()
+
+    def close(self) -> int:
+        """How many files there are."""
+        if self._held:
+            self._write()
+        return self._files
+
+    def _write(self) -> None:
+        answer = {"first": self._first, "said": self._held}
+        _write(self._folder / f"{self._files}.json", answer, self._clean)
+        self._files += 1
+        self._first += len(self._held)
+        self._held, self._size = [], 0
+
+
+def _arguments(message: Message) -> Iterator[str]:
+    """What a message calls tools with: as it was written, and each text in it unescaped."""
+    calls = [*message.tool_calls]
+    if isinstance(message.content, list):
+        calls += [part.call for part in message.content if part.call is not None]
+    for call in calls:
+        if isinstance(call.arguments, str):
+            yield call.arguments
+        elif call.arguments is not None:
+            yield msgspec.json.encode(call.arguments).decode()
+            yield from _leaves(call.arguments)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+
+
+def _whole(desk: _Redacting, id: str) -> dict[str, Any]:
     nothing = p.Nothing()
     messages = len(desk.rollout(id).messages)
+    detail = reading.detail(desk, nothing, id)
+    detail.row = desk.previewed(detail.row)
     return {
-        "detail": reading.detail(desk, nothing, id),
+        "detail": detail,
         "messages": reading.messages(
             desk, p.MessagesOf(first=0, count=max(1, messages), chars=10**9), id
         ).messages,
@@ -91,6 +189,31 @@ class _Redacting(Desk):
 
     def messages(self, id: str, first: int, stop: int) -> list[Message]:
         return self.rollout(id).messages[first:stop]
+
+    def outline(self, id: str) -> list[Sketch]:
+        """With beginnings of clean texts: a secret that is cut in two is not recognised."""
+        sketches = super().outline(id)
+        if self._clean is None:
+            return sketches
+        whole = [plain_text(message) for message in self.rollout(id).messages]
+        return [m._replace(beginning=whole[m.n][: len(m.beginning)]) for m in sketches]
+
+    def previewed(self, row: s.Row) -> s.Row:
+        """The row with previews of clean texts, for the same reason."""
+        if self._clean is None:
+            return row
+        dirty = [plain_text(message) for message in super().rollout(row.id).messages]
+        clean = [plain_text(message) for message in self.rollout(row.id).messages]
+
+        def of(preview: str | None) -> str | None:
+            if preview is None:
+                return None
+            pairs = zip(dirty, clean, strict=True)
+            return next((new[: len(preview)] for old, new in pairs if old.startswith(preview)), "")
+
+        return msgspec.structs.replace(
+            row, preview=of(row.preview), prompt_preview=of(row.prompt_preview)
+        )
 
 
 def _page(folder: Path) -> None:
@@ -115,11 +238,21 @@ def _write(path: Path, answer: Any, clean: Redactor | None) -> None:
     path.write_bytes(msgspec.json.encode(answer))
 
 
-def _cleaned(value: Any, clean: Redactor) -> Any:
+def _cleaned(value: Any, clean: Redactor, key: str = "") -> Any:
+    """An answer with everything cleaned but our own names and ids, which are hashes."""
+    if key in _FREE:
+        return clean_json(value, clean)
     if isinstance(value, str):
-        return clean(value)
+        return value if key == "id" and _is_hash(value) else clean(value)
     if isinstance(value, dict):
-        return {k: v if k in _NAMES else _cleaned(v, clean) for k, v in value.items()}
+        return {
+            name if name in _FIELDS else clean(name): _cleaned(item, clean, name)
+            for name, item in value.items()
+        }
     if isinstance(value, list):
-        return [_cleaned(v, clean) for v in value]
+        return [_cleaned(item, clean) for item in value]
     return value
+
+
+def _is_hash(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{16,}", text) is not None

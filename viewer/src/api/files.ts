@@ -1,17 +1,26 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
 import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
-import { matcher, sorter } from "../lib/filter";
+import { matcher, sorter, type Hits } from "../lib/filter";
 import { literal, needles } from "../lib/query";
+import type { Ask, Found } from "../lib/searcher";
 import { stripOf } from "../lib/strip";
+import { textTerms } from "../lib/whole";
 import { Refused, type Api } from "./client";
-import type { Body, Detail, Hit, Keys, Row, Run, Spans, TokenBlock } from "./types";
+import type { Body, Detail, Hit, Keys, Num, Row, Run, Spans, TokenBlock } from "./types";
 
 interface Whole {
   detail: Detail;
   messages: Body[];
   tokens: TokenBlock[];
   spans: Spans;
+}
+
+/** What a run's trainer logged. */
+interface Logged {
+  project: string;
+  run: string;
+  metrics: Record<string, [number, Num][]>;
 }
 
 const KEPT = 12; // whole rollouts in memory
@@ -22,7 +31,8 @@ export async function files(root: string): Promise<Api> {
     if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
     return (await answer.json()) as A;
   };
-  const rows = (await load<{ rows: Row[] }>("rows.json")).rows;
+  const { rows, texts } = await load<{ rows: Row[]; texts: number }>("rows.json");
+  let logged: Promise<Logged[]> | undefined;
   const places = new Map(rows.map((row, n) => [row.id, n]));
   const kept = new Map<string, Promise<Whole>>();
 
@@ -37,10 +47,15 @@ export async function files(root: string): Promise<Api> {
     return found;
   }
 
-  let last: { key: string; rows: Row[] } | undefined;
-  function select(q: string, order = ""): Row[] {
+  const find = finder(root, texts, rows);
+  let last: { key: string; rows: Promise<Row[]> } | undefined;
+  function select(q: string, order = ""): Promise<Row[]> {
     const key = `${q}|${order}`;
-    if (last?.key !== key) last = { key, rows: sorter(order)(rows.filter(matcher(q))) };
+    if (last?.key !== key) {
+      const made = find(q).then((hits) => sorter(order)(rows.filter(matcher(q, hits))));
+      last = { key, rows: made };
+      made.catch(() => (last = undefined));
+    }
     return last.rows;
   }
   const asked = <A>(make: () => A): Promise<A> => new Promise((done) => done(make()));
@@ -49,11 +64,10 @@ export async function files(root: string): Promise<Api> {
     fixed: true,
     status: () => asked(() => ({ version: "bundle", generation: "1", rollouts: rows.length, can_label: false, empty_help: [] })),
     runs: () => asked(() => ({ runs: runsOf(rows) })),
-    rollouts: ({ q, order, at, limit }) =>
-      asked(() => {
-        const found = select(q, order);
-        return { rows: found.slice(at, at + limit), at, count: found.length, superseded: 0, next: null, generation: "1" };
-      }),
+    rollouts: async ({ q, order, at, limit }) => {
+      const found = await select(q, order);
+      return { rows: found.slice(at, at + limit), at, count: found.length, superseded: 0, next: null, generation: "1" };
+    },
     detail: async (id) => (await whole(id)).detail,
     messages: async (id, first, count) => ({ first, messages: (await whole(id)).messages.slice(first, first + count) }),
     text: async (id, n, start) => {
@@ -65,24 +79,31 @@ export async function files(root: string): Promise<Api> {
     strip: async (id, stream) => stripOf((await whole(id)).tokens, stream),
     spans: async (id) => (await whole(id)).spans,
     neighbours: (id) => asked(() => neighboursOf(rows, id)),
-    place: (id, q, order) =>
-      asked(() => {
-        const at = select(q, order).findIndex((row) => row.id === id);
-        return { at: at < 0 ? null : at };
-      }),
-    start: (q) => asked(() => startOf(select(q))),
-    random: (q) => asked(() => ({ id: select(q)[Math.floor(Math.random() * select(q).length)]?.id ?? null, best: null, worst: null })),
-    facets: (q) => asked(() => facetsOf(select(q))),
-    histograms: (q) => asked(() => histogramsOf(select(q))),
-    ribbon: (q) => asked(() => ribbonOf(select(q))),
-    tasks: ({ q, kind, order, at }) => asked(() => tasksOf(select(q), kind, order, at)),
+    place: async (id, q, order) => {
+      const at = (await select(q, order)).findIndex((row) => row.id === id);
+      return { at: at < 0 ? null : at };
+    },
+    start: async (q) => startOf(await select(q)),
+    random: async (q) => {
+      const found = await select(q);
+      return { id: found[Math.floor(Math.random() * found.length)]?.id ?? null, best: null, worst: null };
+    },
+    facets: async (q) => facetsOf(await select(q)),
+    histograms: async (q) => histogramsOf(await select(q)),
+    ribbon: async (q) => {
+      logged ??= load<Logged[]>("metrics.json");
+      const [ribbon, all] = [ribbonOf(await select(q)), await logged];
+      for (const lane of ribbon.runs) lane.metrics = all.find((l) => l.project === lane.project && l.run === lane.run)?.metrics ?? {};
+      return ribbon;
+    },
+    tasks: async ({ q, kind, order, at }) => tasksOf(await select(q), kind, order, at),
     history: ({ task, dataset }) =>
       asked(() => {
         const found = rows.filter((row) => row.task === task && (dataset === null || row.dataset === dataset));
         return { task, dataset, rows: found, count: found.length, preview: found[0]?.prompt_preview ?? null, reference: null };
       }),
-    funnel: (q) => asked(() => funnelOf(select(q))),
-    failures: (q) => asked(() => failuresOf(select(q))),
+    funnel: async (q) => funnelOf(await select(q)),
+    failures: async (q) => failuresOf(await select(q)),
     compare: async (ids) => {
       const all = await Promise.all(ids.map(whole));
       return align(all.map((one) => ({ row: one.detail.row, messages: one.messages })));
@@ -99,6 +120,30 @@ export async function files(root: string): Promise<Api> {
     login: () => Promise.resolve(null),
     search: () => Promise.reject(refusal("a bundle has no search of its own")),
     listen: () => () => undefined,
+  };
+}
+
+/** Looks for the text terms of queries in all texts, beside the page; each term once. */
+function finder(root: string, texts: number, rows: Row[]): (q: string) => Promise<Hits> {
+  const known: Hits = new Map();
+  const look = (terms: string[]): Promise<number[][]> =>
+    new Promise((done, fail) => {
+      const worker = new Worker(new URL("../lib/searcher.ts", import.meta.url), { type: "module" });
+      worker.onerror = (event) => fail(new Error(event.message || "the search cannot run here"));
+      worker.onmessage = ({ data }: MessageEvent<Found>) => {
+        worker.terminate();
+        if ("error" in data) fail(new Error(data.error));
+        else done(data.places);
+      };
+      worker.postMessage({ root: new URL(root, location.href).href, files: texts, terms } satisfies Ask);
+    });
+  return async (q) => {
+    const wanted = textTerms(q).filter((term) => !known.has(term));
+    if (wanted.length) {
+      const places = await look(wanted);
+      wanted.forEach((term, i) => known.set(term, new Set((places[i] ?? []).map((n) => rows[n]?.id ?? ""))));
+    }
+    return known;
   };
 }
 

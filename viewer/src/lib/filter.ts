@@ -1,19 +1,23 @@
 /** The part of the query language that a bundle's page can answer by itself, over thin rows.
  *
  * `key:value`, lists, ranges and comparisons, `none`, negation, OR and parentheses are the same
- * as everywhere; words look at the previews only. What it cannot answer it refuses by name. */
+ * as everywhere. Text terms were looked for before (`searcher.ts`): here is only who has them.
+ * What it cannot answer it refuses by name. */
 import { Refused } from "../api/client";
 import type { Row } from "../api/types";
-import { needles, terms } from "./query";
+import { terms } from "./query";
+import { isText } from "./whole";
 
 type Test = (row: Row) => boolean;
+/** For each text term the ids of the rollouts it was found in. */
+export type Hits = Map<string, Set<string>>;
 
 const LISTS: Record<string, keyof Row> = { tool: "tools", tools: "tools", label: "labels", labels: "labels", flag: "flags", flags: "flags" };
 const ALIASES: Record<string, string> = { sample_index: "task", rollout_n: "index", experiment_name: "run", uid: "group", score: "reward", env: "environment", status: "fate" };
 
-export function matcher(q: string): Test {
+export function matcher(q: string, hits: Hits = new Map()): Test {
   const any = split(q).map((part) => {
-    const tests = terms(part).filter((piece) => piece !== "AND").map(one);
+    const tests = terms(part).filter((piece) => piece !== "AND").map((piece) => one(piece, hits));
     return (row: Row): boolean => tests.every((test) => test(row));
   });
   return (row) => any.length === 0 || any.some((test) => test(row));
@@ -29,18 +33,18 @@ function split(q: string): string[] {
   return parts.map((part) => part.join(" "));
 }
 
-function one(piece: string): Test {
-  if (piece.startsWith("(")) return matcher(piece.slice(1, -1));
+function one(piece: string, hits: Hits): Test {
+  if (piece.startsWith("(")) return matcher(piece.slice(1, -1), hits);
   if (piece.startsWith("-") && piece.length > 1) {
-    const test = one(piece.slice(1));
+    const test = one(piece.slice(1), hits);
     return (row) => !test(row);
   }
+  if (isText(piece)) return (row) => hits.get(piece)?.has(row.id) ?? false;
   const keyed = /^([A-Za-z_][\w.]*):([\s\S]*)$/u.exec(piece);
-  if (!keyed) return words(piece);
+  if (!keyed) return () => false;
   const name = ALIASES[keyed[1] ?? ""] ?? keyed[1] ?? "";
   const value = keyed[2] ?? "";
   if (name === "has") return (row) => !missing(valueOf(row, value));
-  if (["text", "assistant", "user", "system"].includes(name)) return words(piece);
   const values = /^["/]/.test(value) ? [value] : value.split(",");
   if (name in LISTS) return (row) => values.some((v) => (row[LISTS[name] as keyof Row] as string[]).some((entry) => same(entry, v)));
   if (!(name in SAMPLE) && !name.startsWith("rewards.")) {
@@ -78,11 +82,6 @@ function holds(x: unknown, value: string): boolean {
 function same(text: string, value: string): boolean {
   if (value.startsWith("/")) return new RegExp(value.slice(1, value.lastIndexOf("/")), value.endsWith("i") ? "iu" : "u").test(text);
   return text === (value.startsWith('"') ? value.slice(1, -1).replaceAll(/\\(.)/gs, "$1") : value);
-}
-
-function words(piece: string): Test {
-  const patterns = needles(piece);
-  return (row) => patterns.every((pattern) => [row.preview, row.prompt_preview, row.task].some((text) => text?.match(pattern)));
 }
 
 /** Sorts rows: missing and NaN last, whichever way. */

@@ -4,11 +4,14 @@ import { finite } from "../lib/num";
 import { streamNames } from "../lib/tokens";
 import type { Row } from "../api/types";
 import type { App } from "./app.svelte";
+import { putNth } from "./labels";
 
 export interface Key {
   keys: string[];
+  /** How they are listed, when there are too many to list. */
+  shown?: string;
   does: string;
-  act: (app: App) => void | Promise<void>;
+  act: (app: App, key: string) => void | Promise<void>;
 }
 
 export const KEYS: { title: string; keys: Key[] }[] = [
@@ -41,7 +44,8 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["p"], does: "prompt: fold or unfold", act: (app) => app.fold("prompt", !app.folded("prompt", false)) },
       { keys: ["o"], does: "outline", act: (app) => void (app.sides.outline = !app.sides.outline) },
       { keys: ["\\"], does: "list and facets: show or hide", act: (app) => void (app.sides.left = !app.sides.left) },
-      { keys: ["l"], does: "label, and go on", act: (app) => void (app.dialog = app.status?.can_label ? "label" : "") },
+      { keys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"], shown: "1 … 9", does: "label with the n-th label, and go on", act: (app, key) => putNth(app, Number(key)) },
+      { keys: ["l"], does: "label or note of one's own, and go on", act: (app) => void (app.dialog = app.status?.can_label ? "label" : "") },
     ],
   },
   {
@@ -86,7 +90,7 @@ export function act(app: App, event: KeyboardEvent): void {
   const key = BY_KEY.get(event.key);
   if (!key) return;
   event.preventDefault();
-  void key.act(app);
+  void key.act(app, event.key);
 }
 
 /** Tells the part of the page that owns the thing (the finder, the query bar). */

@@ -1,0 +1,182 @@
+"""The demo's real rollouts on every screen, walked as a person would.
+
+Pictures are kept under out/screenshots, as demo-*.png.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from server.conftest import Served
+
+from .test_screens import eventually, ready
+
+Look = Callable[..., Any]
+Shoot = Callable[[Any, str], None]
+
+
+def begin(site: Served, q: str) -> str:
+    return str(site.get("start", q=q)["id"])
+
+
+def test_it_opens_where_the_policy_is_learning(demo_site: Served, look: Look, shoot: Shoot) -> None:
+    page = ready(look(demo_site.url))
+    newest = max(run["last_step"] for run in demo_site.get("runs")["runs"])
+    expect(page.get_by_text(f"step {newest} · train")).to_be_visible()
+    rewards = page.get_by_role("tablist", name="Siblings").locator("b")
+    eventually(lambda: len(set(rewards.all_inner_texts())) > 1)
+    facts = page.get_by_role("complementary", name="Facts")
+    for shown in ("reward", "advantage", "correct", "reference", "final answer"):
+        expect(facts.get_by_text(shown, exact=True).first).to_be_in_viewport()
+    lanes = page.get_by_role("region", name="Steps")
+    for lane in ("lr-1e-3 · train", "lr-1e-3 · eval", "lr-6e-3 · train"):
+        expect(lanes.get_by_text(lane, exact=True)).to_be_visible()
+    shoot(page, "demo-rollouts")
+    assert page.wrong == []
+
+
+def test_six_keys_lead_to_where_best_and_worst_part(
+    demo_site: Served, look: Look, shoot: Shoot
+) -> None:
+    page = ready(look(demo_site.url))
+    expect(page.get_by_role("tablist", name="Siblings").get_by_role("tab").nth(1)).to_be_visible()
+    page.keyboard.press("b")  # one of the six
+    expect(page.get_by_text("first divergence")).to_be_in_viewport()
+    expect(page.locator(".turn.first .side mark").first).to_be_in_viewport()
+    expect(page.get_by_text("What else differs")).to_be_visible()
+    shoot(page, "demo-compare")
+    assert page.wrong == []
+
+
+def test_a_helper_has_a_conversation_of_its_own(
+    demo_site: Served, look: Look, shoot: Shoot
+) -> None:
+    page = ready(look(f"{demo_site.url}/?id={begin(demo_site, 'dataset:team run:lr-1e-3')}"))
+    branches = page.get_by_role("combobox", name="Branch")
+    expect(branches).to_be_visible()
+    shoot(page, "demo-team")
+    branches.select_option(index=0)
+    expect(page).to_have_url(re.compile("leaf="))
+    expect(page.locator("article.card").first).to_be_visible()
+    page.keyboard.press("s")
+    expect(page.get_by_text("policy writes")).to_be_visible()
+    expect(page.get_by_text("Inputs")).to_be_visible()
+    shoot(page, "demo-spans")
+    assert page.wrong == []
+
+
+def test_a_timeline_tells_which_weights_wrote_what(demo_site: Served, look: Look) -> None:
+    q = "version_min:0..100 staleness:>0 has:trained_step turns:>2"
+    rows = demo_site.get("rollouts", q=q, limit=300)["rows"]
+    two = next(row for row in rows if row["version_min"] != row["version_max"])
+    page = look(f"{demo_site.url}/?s=spans&id={two['id']}")
+    legend = page.locator(".versions")
+    for version in (two["version_min"], two["version_max"]):
+        expect(legend.get_by_text(str(version), exact=True)).to_be_visible()
+    assert page.wrong == []
+
+
+def test_tokens_carry_what_engine_and_learner_said(
+    demo_site: Served, look: Look, shoot: Shoot
+) -> None:
+    id = begin(demo_site, "dataset:words run:lr-1e-3 fate:trained step:<10")
+    page = ready(look(f"{demo_site.url}/?id={id}&view=tokens&stream=logprob"))
+    expect(page.locator(".strip .head b")).to_have_text("logprob")
+    page.get_by_role("button", name=re.compile("lowest")).click()
+    expect(page.locator(".tok.at")).to_be_in_viewport()
+    page.locator(".tok.at").hover()
+    expect(page.locator(".tip")).to_contain_text("train_logprob")
+    shoot(page, "demo-tokens")
+    for stream in ("ratio", "advantage", "mask", "version"):
+        page.get_by_role("combobox", name="Stream").select_option(stream)
+        expect(page.locator(".strip .head b")).to_have_text(stream)
+    page.keyboard.press("Escape")
+    page.keyboard.press("x")
+    expect(page.locator(".tok.bare").first).to_be_visible()
+    shoot(page, "demo-raw")
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "text"),
+    [
+        ("table", "s=table", "last words of the policy"),
+        ("group", "s=group", "compare best and worst"),
+        ("tasks", "s=tasks&kind=regressed", "regressed"),
+        ("fate", "s=fate", "zero variance"),
+        ("failures", "s=failures", "ServiceTimeout"),
+    ],
+)
+def test_every_screen_has_something_to_say(
+    demo_site: Served, look: Look, shoot: Shoot, name: str, state: str, text: str
+) -> None:
+    page = look(f"{demo_site.url}/?{state}")
+    expect(page.get_by_text(text).first).to_be_visible()
+    page.wait_for_timeout(400)
+    shoot(page, f"demo-{name}")
+    assert page.wrong == []
+
+
+def test_fates_add_up_and_lead_to_their_rollouts(demo_site: Served, look: Look) -> None:
+    page = look(f"{demo_site.url}/?s=fate&q=run:lr-1e-3")
+    total = demo_site.get("rollouts", q="run:lr-1e-3")["count"]
+    expect(page.get_by_text(f"= {total:,}")).to_be_visible()
+    page.get_by_role("link", name=re.compile("zero variance")).first.click()
+    expect(page.get_by_role("search")).to_contain_text(" of ")
+    expect(page.get_by_role("complementary", name="Facts")).to_contain_text("zero variance")
+
+
+def test_a_task_that_regressed_shows_when(demo_site: Served, look: Look, shoot: Shoot) -> None:
+    task = demo_site.get("tasks", q="run:lr-1e-3", kind="regressed")["tasks"][0]
+    page = look(f"{demo_site.url}/?s=task&task={task['task']}&dataset={task['dataset']}")
+    expect(page.get_by_text(re.compile("first success: step"))).to_be_visible()
+    cells = page.locator(".cell")
+    assert cells.count() >= task["rollouts"]
+    shoot(page, "demo-task")
+    cells.nth(0).click(modifiers=["Shift"])
+    cells.last.click(modifiers=["Shift"])
+    expect(page.get_by_text("2 rollouts")).to_be_visible()
+    expect(page.get_by_text("What else differs")).to_be_visible()
+    assert page.wrong == []
+
+
+def test_hits_are_walked_across_rollouts_and_back(demo_site: Served, look: Look) -> None:
+    page = ready(look(f"{demo_site.url}/?q=carry step:3 index:0"))
+    expect(page.get_by_text(re.compile(r"\d+ hits?"))).to_be_visible()
+    first = _param(page, "id")
+    count = int(re.findall(r"\d+", page.get_by_text(re.compile(r"\d+ hits?$")).inner_text())[0])
+    for n in range(count):
+        page.keyboard.press("n")
+        expect(page.get_by_text(re.compile(rf"^{n + 1} / {count} hits?"))).to_be_visible()
+    title = page.title()
+    page.keyboard.press("n")
+    page.wait_for_function("id => new URL(location).searchParams.get('id') !== id", arg=first)
+    page.wait_for_function("title => document.title !== title", arg=title)
+
+    def back() -> bool:
+        page.keyboard.press("N")  # at the first hit of all it stays where it is
+        page.wait_for_timeout(200)
+        return _param(page, "id") == first
+
+    eventually(back)
+    expect(page.get_by_text(re.compile(rf"^\d+ / {count} hits?"))).to_be_visible()
+
+
+def test_metrics_lie_over_the_rewards(demo_site: Served, look: Look, shoot: Shoot) -> None:
+    page = look(f"{demo_site.url}/?q=run:lr-1e-3 split:train")
+    metric = page.get_by_role("combobox", name="Logged metric")
+    expect(metric.locator("option")).not_to_have_count(1)
+    name = metric.locator("option").nth(1).get_attribute("value")
+    metric.select_option(name)
+    expect(page.locator(".ribbon path[stroke-dasharray]").first).to_be_attached()
+    eventually(lambda: page.locator(".ribbon path[stroke-dasharray]").first.get_attribute("d"))
+    shoot(page, "demo-metric")
+
+
+def _param(page: Any, name: str) -> str:
+    return str(page.evaluate("name => new URL(location).searchParams.get(name)", name))

@@ -1,0 +1,60 @@
+/** Labels of the person who looks: which are at hand, and writing one and going on. */
+import type { App } from "./app.svelte";
+import { onward } from "./keys";
+
+const USUAL = ["good", "bad", "hack", "wrong-grade", "interesting"];
+const KEPT = "labels";
+const AUTHOR = "author";
+
+/** The labels that digits stand for, the one last made first. */
+export function atHand(): string[] {
+  try {
+    const kept: unknown = JSON.parse(localStorage.getItem(KEPT) ?? "null");
+    return Array.isArray(kept) && kept.every((word) => typeof word === "string") ? kept : USUAL;
+  } catch {
+    return USUAL;
+  }
+}
+
+export const author = (): string => localStorage.getItem(AUTHOR) ?? "";
+
+/** The labels that a rollout, or one message of it, holds. */
+export function held(app: App, message: number | null): Set<string> {
+  const notes = app.detail.value?.notes ?? [];
+  return new Set(notes.filter((n) => n.name.startsWith("label.") && n.value !== false && n.message === message).map((n) => n.name.slice(6)));
+}
+
+export interface Said {
+  label: string | null;
+  note: string;
+  message: number | null;
+  author: string;
+}
+
+/** Writes it and goes on to the next rollout. A label that is there already is taken back. */
+export async function put(app: App, said: Said): Promise<void> {
+  const rollout = app.s.id;
+  const who = { rollout, message: said.message, author: said.author || null };
+  const back = said.label !== null && held(app, said.message).has(said.label);
+  localStorage.setItem(AUTHOR, said.author);
+  try {
+    if (said.label) await app.api.label({ ...who, label: said.label, value: !back });
+    if (said.note) await app.api.label({ ...who, note: said.note });
+  } catch (error) {
+    return app.say((error as Error).message);
+  }
+  const mine = atHand();
+  if (said.label && !mine.includes(said.label)) localStorage.setItem(KEPT, JSON.stringify([said.label, ...mine].slice(0, 9)));
+  app.dialog = "";
+  app.say(said.label ? `${back ? "no longer" : "labelled"} ${said.label}: ${app.row?.task ?? rollout}` : "note kept");
+  app.detail.clear();
+  if (!(await onward(app))) app.detail.ask(`${rollout} again`, (signal) => app.api.detail(rollout, signal));
+}
+
+/** One key: the n-th label, and on to the next. */
+export function putNth(app: App, n: number): Promise<void> | void {
+  const label = atHand()[n - 1];
+  if (!label || !app.row || app.s.screen !== "read") return;
+  if (!app.status?.can_label) return app.say("labels cannot be written here");
+  return put(app, { label, note: "", message: null, author: author() });
+}
