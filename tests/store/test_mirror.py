@@ -6,6 +6,9 @@ requests of S3 that are used, ListObjectsV2 and GetObject with ranges.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+import requests
 
 import rollscope
 from rollscope.cli import main
@@ -184,8 +188,9 @@ def test_commands_read_an_address_like_a_folder(
     run.finish()
     assert main(["ls", "reward:3", "--dir", URL, "--json"]) == 0
     assert '"t3"' in capsys.readouterr().out
-    assert main(["rm", "p/r", "--dir", URL]) == 2
-    assert "folder" in capsys.readouterr().err
+    for writing in (["rm", "p/r", "--yes"], ["compact"], ["serve", URL, "--allow-labels"]):
+        assert main([*writing, *([] if "serve" in writing else ["--dir", URL])]) == 2
+        assert "folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -206,3 +211,29 @@ def test_the_name_in_the_cache_tells_addresses_apart() -> None:
 
     assert cache_of("s3://a/b") == cache_of("s3://a/b/") != cache_of("s3://a/c")
     assert quote(cache_of("s3://a/b").name, safe="%") == cache_of("s3://a/b").name
+
+
+def test_a_team_sees_what_arrives_in_the_bucket(bucket: Any) -> None:
+    run = rollscope.init(project="p", run="r", dir=bucket.root)
+    run.log(some(0))
+    run.flush()
+    code = f"from rollscope.cli import main; main(['serve', {URL!r}, '--port', '0'])"
+    served = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert served.stdout is not None
+        url = re.search(r"http://\S+?/", served.stdout.readline())
+        assert url is not None
+        asked = f"{url.group()}api/rollouts"
+        assert requests.get(asked, timeout=60).json()["count"] == 4
+        run.log(some(1))
+        run.flush()
+        deadline = time.monotonic() + 60
+        while requests.get(asked, timeout=60).json()["count"] != 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        label = {"rollout": requests.get(asked, timeout=60).json()["rows"][0]["id"], "label": "x"}
+        assert requests.post(f"{url.group()}api/labels", json=label, timeout=60).status_code == 403
+    finally:
+        served.terminate()
+        served.wait(30)
+        run.finish()

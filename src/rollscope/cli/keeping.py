@@ -26,6 +26,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
 def compact(args: argparse.Namespace) -> int:
     from ..store.compact import compact as compact_run
 
+    root(args)  # it writes: an address will not do
     with opened(args) as store:
         runs = [r for r in store.runs() if args.run in (None, f"{r.project}/{r.run}")]
     if args.run and not runs:
@@ -50,6 +51,7 @@ def compact(args: argparse.Namespace) -> int:
 def rm(args: argparse.Namespace) -> int:
     from ..store.runs import remove_run
 
+    folder = root(args)
     with opened(args) as store:
         found = [r for r in store.runs() if f"{r.project}/{r.run}" == args.run]
     if not found:
@@ -61,7 +63,7 @@ def rm(args: argparse.Namespace) -> int:
         say(f"Remove {args.run} with its {run.rollouts:,} rollouts? Type yes: ")
         if sys.stdin.readline().strip() != "yes":
             return 1
-    remove_run(root(args), run.project, run.run)
+    remove_run(folder, run.project, run.run)
     if args.json:
         json_line({"removed": args.run, "rollouts": run.rollouts})
     else:

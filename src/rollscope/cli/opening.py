@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .output import Failed
+from .output import Failed, say
 
 if TYPE_CHECKING:
     from ..query import Store
+    from ..store.mirror import Mirror
 
 QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (docs/query.md)'
 
@@ -25,14 +26,47 @@ def how_to_record(args: argparse.Namespace) -> str:
     from ..adapters import HOW_TO_RECORD
 
     lines = [f"  {trainer:16}{what}" for trainer, what in HOW_TO_RECORD]
-    first = f"Nothing is recorded yet in {home_relative(root(args))}. To record, type one of these:"
+    where = args.dir if args.dir and is_url(args.dir) else home_relative(root(args))
+    first = f"Nothing is recorded yet in {where}. To record, type one of these:"
     return "\n".join([first, "", *lines, ""])
 
 
 def root(args: argparse.Namespace) -> Path:
     from ..store import paths
 
+    if args.dir and is_url(args.dir):
+        raise Failed(f"{args.dir}: this needs a folder; an address can only be read", 2)
     return Path(args.dir).expanduser() if args.dir else paths.root()
+
+
+def mirror(args: argparse.Namespace) -> Mirror | None:
+    """The mirror of an address, looked at once; None: a folder was given."""
+    if not (args.dir and is_url(args.dir)):
+        return None
+    if getattr(args, "mirror", None) is None:
+        from ..store.mirror import Mirror, MirrorError
+
+        try:
+            args.mirror = Mirror(args.dir)
+            fetched = args.mirror.sync()
+        except MirrorError as error:
+            raise Failed(str(error), 2) from None
+        except Exception as error:
+            raise Failed(f"{args.dir} cannot be read: {error}") from None
+        if fetched.bytes:
+            say(f"fetched {fetched.bytes / 1e6:,.1f} MB of {args.dir} to {args.mirror.folder}")
+    found: Mirror = args.mirror
+    return found
+
+
+def following(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """While it is open, what is new at an address is fetched; for a folder, nothing to do."""
+    remote = mirror(args)
+    return nullcontext() if remote is None else remote.following(failed=say)
+
+
+def is_url(place: str) -> bool:
+    return "://" in place
 
 
 @contextmanager
@@ -40,7 +74,8 @@ def opened(args: argparse.Namespace) -> Iterator[Store]:
     """The store, with errors of a query told as errors of the person's."""
     from ..query import NotFound, QueryError, Store
 
-    folder = root(args)
+    remote = mirror(args)
+    folder = root(args) if remote is None else remote.folder
     if args.dir and not folder.is_dir():
         raise Failed(f"no store at {folder}: there is no such folder", 2)
     store = Store(folder)

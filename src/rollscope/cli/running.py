@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from .opening import add_query, how_to_record, opened, root, text
+from .opening import add_query, following, how_to_record, mirror, opened, root, text
 from .output import Failed, say
 
 
@@ -30,7 +29,9 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         add_query(command)
         command.add_argument("--no-browser", action="store_true", help="do not open a browser")
     if name == "serve":
-        command.add_argument("store", nargs="?", help="the store's folder (or --dir)")
+        command.add_argument(
+            "store", nargs="?", help="the store: a folder, or s3://, gs://, az:// (or --dir)"
+        )
         command.add_argument(
             "--host", default="127.0.0.1", help="other than loopback demands a token"
         )
@@ -56,10 +57,18 @@ def demo(args: argparse.Namespace) -> int:
 def view(args: argparse.Namespace) -> int:
     from ..server import serve as run_server
 
-    with opened(args) as store:
-        if not store.runs():
+    with opened(args) as store, following(args):
+        local = mirror(args) is None
+        if local and not store.runs():
             say(how_to_record(args))
-        run_server(store, port=args.port, open_browser=not args.no_browser, query=text(args))
+        run_server(
+            store,
+            port=args.port,
+            open_browser=not args.no_browser,
+            query=text(args),
+            allow_labels=None if local else False,
+            tend=local,
+        )
     return 0
 
 
@@ -67,15 +76,17 @@ def serve(args: argparse.Namespace) -> int:
     from ..server import serve as run_server
 
     args.dir = args.store or args.dir
-    if args.dir and not Path(args.dir).is_dir():
-        raise Failed(f"no store at {args.dir}: there is no such folder", 2)
-    with opened(args) as store:
+    remote = mirror(args)
+    if remote is not None and args.allow_labels:
+        raise Failed("labels cannot be written to an address: serve the folder itself", 2)
+    with opened(args) as store, following(args):
         run_server(
             store,
             host=args.host,
             port=args.port,
             hosts=args.name,
-            allow_labels=args.allow_labels or None,
+            allow_labels=(args.allow_labels or None) if remote is None else False,
+            tend=remote is None,
         )
     return 0
 

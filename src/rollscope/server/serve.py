@@ -28,11 +28,13 @@ def serve(
     hosts: Iterable[str] = (),
     allow_labels: bool | None = None,
     query: str = "",
+    tend: bool = True,
 ) -> None:
     """Serve the viewer until interrupted.
 
     On a host other than loopback a token is demanded (made here if none is given, and printed
-    once), and labels can be written only with `allow_labels`.
+    once), and labels can be written only with `allow_labels`. `tend`: seal the logs of writers
+    that died, and compact; not for a folder that only mirrors another.
     """
     import uvicorn
 
@@ -59,13 +61,15 @@ def serve(
         timeout_graceful_shutdown=1,
     )
     keeper = Keeper(opened.reader)
-    keeper.start()
+    if tend:
+        keeper.start()
     try:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
-        keeper.stop()
+        if tend:
+            keeper.stop()
         listening.close()
 
 
