@@ -268,3 +268,69 @@ def test_a_trainer_without_the_seams_says_so(own_store: Path) -> None:
     areal.attach(SimpleNamespace())
     texts = complaints()
     assert any("AReaL 1.0.4" in t and "has no actor.compute_advantages" in t for t in texts)
+
+
+def grouped(rows: int = 8, turns: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Rows of two turns and differing length, padded with zeros as AReaL pads; and their parts."""
+    parts = []
+    for i in range(rows):
+        first, second = TOK.encode(f"first {i}"), TOK.encode("é" * (i + 1))
+        parts.append({"prompt": TOK.encode("p" * (i + 1)), "first": first, "second": second})
+    # The second turn follows the first at once: only turn_ids can tell them apart.
+    ids = [p["prompt"] + p["first"] + p["second"] for p in parts]
+    written_by = [
+        [-1] * len(p["prompt"]) + [0] * len(p["first"]) + [1] * len(p["second"]) for p in parts
+    ]
+    width = max(map(len, ids))
+
+    def padded(values: list[list[Any]], kind: Any) -> torch.Tensor:
+        return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=kind)
+
+    result = {
+        "input_ids": padded(ids, torch.int32),
+        "attention_mask": padded([[1] * len(row) for row in ids], torch.bool),
+        "loss_mask": padded([[int(t >= 0) for t in row] for row in written_by], torch.int32),
+        "logprobs": padded([[-0.5 * (t >= 0) for t in row] for row in written_by], torch.float32),
+        "versions": padded(
+            [[t if t < 0 else 7 + t for t in row] for row in written_by], torch.int32
+        ),
+        "rewards": torch.arange(float(rows)),
+    }
+    if turns:
+        result["turn_ids"] = padded(written_by, torch.int32)
+    return result, parts
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_turns_are_cut_by_turn_ids_where_there_are_some_else_by_the_mask(turns: bool) -> None:
+    result, parts = grouped(turns=turns)
+    for i, rollout in enumerate(areal.convert(result, tokenizer=TOK)):
+        said = [TOK.decode(parts[i][name]) for name in ("first", "second")]
+        assert written(rollout) == (said if turns else ["".join(said)])
+        versions = [v for v in flat(rollout, "version") if v is not None]
+        assert versions == [7] * len(parts[i]["first"]) + [8] * len(parts[i]["second"])
+        assert len(flat(rollout)) == sum(map(len, parts[i].values()))  # no padding
+        assert rollout.policy_version == 7 and rollout.reward == float(i)
+
+
+def test_each_tensor_of_a_batch_is_brought_to_the_host_once(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[int] = []
+    cpu = torch.Tensor.cpu
+
+    def counting(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        moved.append(id(self))
+        return cpu(self, *args, **kwargs)
+
+    result, _ = grouped()
+    before = {name: tensor.clone() for name, tensor in result.items()}
+    monkeypatch.setattr(torch.Tensor, "cpu", counting)
+    assert len(areal.convert(result, tokenizer=TOK)) == 8
+    assert len(moved) == len(result)  # not once for each of eight rows
+    assert all(torch.equal(result[name], before[name]) for name in before)
+    moved.clear()
+    result.pop("turn_ids")
+    step(areal.attach(make_trainer()), [result], global_step=1)
+    # Before: ids, attention, mask, log probabilities, versions; after: advantages, two rewards.
+    assert len(moved) == 5 + 3
