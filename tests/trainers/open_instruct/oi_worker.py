@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import standins
@@ -24,6 +25,12 @@ class Prompts:
 
     def __next__(self) -> Any:
         self.i += 1
+        self._epoch = self.i // len(self.dataset)
         return self.dataset[self.i % len(self.dataset)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+    def reset(self) -> None: ...
 
     def exclude_index(self, index: int) -> None: ...

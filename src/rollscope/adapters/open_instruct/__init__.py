@@ -69,6 +69,7 @@ def main(arguments: list[str]) -> None:
     install()
     share()  # Ray's actors may live on a cluster that was started without our settings
     sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))  # as `python script.py` has it
     runpy.run_path(arguments[0], run_name="__main__")
 
 
