@@ -413,3 +413,22 @@ def test_a_trainer_without_the_seams_says_so(own_store: Path) -> None:
     skyrl.attach(Other())
     texts = complaints()
     assert any("SkyRL 0.3.0: Other has no generator.generate" in text for text in texts)
+
+
+def test_attaching_twice_records_once_and_times_are_the_generators_own(own_store: Path) -> None:
+    trainer = world.make(world.config())
+    inner = trainer.generator.generate
+    times: list[float] = []
+
+    async def noting(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        made = await inner(batch, *args, **kwargs)
+        times.extend(made["trajectory_generation_times"])
+        return made
+
+    trainer.generator.generate = noting
+    skyrl.attach(skyrl.attach(trainer))
+    asyncio.run(trainer.train())
+    found = Stored(own_store)
+    assert len(found) == len(WORLD.episodes) == 18
+    took = sorted((r.end or 0.0) - (r.start or 0.0) for r in found)
+    assert took == pytest.approx(sorted(times), abs=1e-5)

@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import world  # before SkyRL: it makes its types importable
+from skyrl.train.entrypoints.main_base import BasePPOExp
+from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from stored import Stored, flat, written
+
+from rollscope.adapters import skyrl
 
 HERE = Path(__file__).resolve().parent
 
@@ -60,19 +63,9 @@ def options(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_what_a_user_types_records_the_training(
-    own_store: Path, tmp_path: Path, is_async: bool
-) -> None:
+def test_what_a_user_types_records_the_training(own_store: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes.json"
     typed = options(tmp_path) | {"trainer.override_entrypoint": "rollscope.adapters.skyrl"}
-    if is_async:
-        typed |= {
-            "trainer.algorithm.policy_loss_type": "rollout_is",
-            "trainer.fully_async.enabled": "true",
-            "trainer.fully_async.max_staleness_steps": 2,
-            "trainer.fully_async.num_parallel_generation_workers": 4,
-        }
     command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base"]
     environment = {
         **os.environ,
@@ -87,12 +80,12 @@ def test_what_a_user_types_records_the_training(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     noted = json.loads(notes.read_text())
-    assert noted["trainer"] == ("FullyAsyncRayPPOTrainer" if is_async else "RayPPOTrainer")
+    assert noted["trainer"] == "RayPPOTrainer"
     found = Stored(own_store)
     assert found.projects == {("numbers", "typed")}
     assert found.orphans == []
@@ -107,3 +100,22 @@ def test_what_a_user_types_records_the_training(
         str(row["ids"]) for row in noted["trained"]
     )
     assert set(found.metrics) == {1, 2}
+
+
+def test_the_same_command_makes_the_fully_asynchronous_trainer_when_its_option_says_so() -> None:
+    assert skyrl._experiment(world.config()) is BasePPOExp
+    config = world.config(is_async=True)
+    kind = skyrl._experiment(config)
+    assert issubclass(kind, BasePPOExp)
+    made = kind.get_trainer(
+        object(),
+        cfg=config,
+        tracker=world.tracker(config),
+        tokenizer=world.TOK,
+        train_dataset=world.Tasks(4),
+        eval_dataset=None,
+        inference_engine_client=world.Engine(),
+        generator=None,
+        colocate_pg=None,
+    )
+    assert isinstance(made, FullyAsyncRayPPOTrainer)

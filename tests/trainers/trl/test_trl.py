@@ -437,7 +437,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = Path(__file__).with_name("two_ranks.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(directory)]
-    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return directory
 
