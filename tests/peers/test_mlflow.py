@@ -341,9 +341,23 @@ def test_a_server_that_is_not_there_is_an_error_and_never_a_silent_loss(project:
 # -- the training run ----------------------------------------------------------------------
 
 
-def test_traces_belong_to_the_run_that_the_trainer_opened_in_another_thread(
-    server: str, client: MlflowClient, project: str, own_store: Path
+WORKER = """
+import rollscope
+from rollscope import Message, Rollout
+with rollscope.init(project="p", run="r", sinks=["mlflow"]) as run:
+    said = [Message(role="user", content="?"), Message(role="assistant", content="!")]
+    run.log([Rollout(key=f"k{n}", step=1, index=n, reward=1.0, messages=said) for n in range(4)])
+"""
+
+
+def test_traces_of_the_workers_belong_to_the_run_that_the_driver_opened_in_another_thread(
+    server: str,
+    client: MlflowClient,
+    project: str,
+    own_store: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("ROLLSCOPE_LAUNCH", "l")
     mlflow.set_tracking_uri(server)
     mlflow.set_experiment(project)
     ids: list[str] = []
@@ -358,15 +372,16 @@ def test_traces_belong_to_the_run_that_the_trainer_opened_in_another_thread(
     thread = threading.Thread(target=track)
     thread.start()
     assert opened_it.wait(120)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER])
     with rollscope.init(project="p", run="r", sinks=["mlflow"]) as run:
-        run.log([agent("p", id=None, key=f"k{n}", index=n, launch=None) for n in range(4)])
+        run.metrics(1, {"loss": 0.5})
+        assert worker.wait(300) == 0
     state = wait_complete(own_store, "mlflow")
     may_end.set()
     thread.join()
     assert (state.counts.sent, state.error) == (4, None)
     found = mlflow.search_traces(run_id=ids[0], return_type="list")
     assert sorted(t.info.tags["rollout_n"] for t in found) == ["0", "1", "2", "3"]
-    assert client.get_experiment_by_name("p") is None  # the run's experiment has them
 
 
 def test_without_a_run_of_the_trainer_one_is_made_and_found_again(
