@@ -20,6 +20,7 @@ from trackio.sqlite_storage import SQLiteStorage
 import rollscope
 from rollscope import Message, Rollout, cli
 from rollscope.model import Span, ToolCall
+from rollscope.sinks import Target
 from rollscope.sinks import state as states
 from rollscope.sinks.trackio import Trackio
 from sinks.conftest import run_dir, stop_forwarding, wait_complete, wait_for
@@ -252,3 +253,14 @@ def test_the_demo_exported_by_the_command_in_trackios_own_page(
     page.get_by_text("rewards.", exact=False).first.wait_for()
     page.screenshot(path=shots / "trackio.png")
     assert (shots / "trackio.png").stat().st_size > 20_000
+
+
+def test_sending_again_leaves_one_trace() -> None:
+    """What was on its way when a process was killed is sent again under the same id."""
+    rollout = conversation(id="abc", time=1003.0)
+    for _ in range(2):
+        sink = Trackio(Target("math", "grpo"), {})
+        sink.open()
+        sink.send([rollout, conversation(id="def", time=1003.0)])
+        sink.send([rollout])
+    assert sorted(t["metadata"]["rollout"] for t in traces("math", "grpo")) == ["abc", "def"]

@@ -18,7 +18,7 @@ from rollscope.sinks import lock
 from rollscope.sinks import state as states
 from rollscope.sinks.process import Forwarding, asked
 from rollscope.store.reader import Reader
-from rollscope.store.writers import WriterInfo
+from rollscope.store.writers import WriterInfo, read_infos
 
 from . import notebook
 from .conftest import run_dir, sent, stop_forwarding, wait_complete, wait_for
@@ -415,3 +415,36 @@ def test_the_newest_launch_says_what_is_asked_and_differences_are_told() -> None
     assert (str(found.spec), found.hints) == ("otlp:viewer=b", {"page": "3"})
     assert len(found.notes) == 2
     assert asked(infos, "trackio") is None
+
+
+def test_what_the_trainer_opens_later_is_joined_without_a_failure(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begin(book) as run:
+        ids = run.log(rollouts(1))
+        wait_for(lambda: len(sent(book)) == 4)
+        monkeypatch.setenv("NOTEBOOK_OPENED", "page 9")
+        wait_for(lambda: "page 9" in str(read_infos(run.directory)), "the heartbeat")
+        ids += run.log(rollouts(2))
+        wait_for(lambda: len(sent(book)) == 8)
+    state = wait_complete(own_store)
+    pages = [line["page"] for line in notebook.read(book) if line["call"] == "open"]
+    assert pages[-1] == "page 9"
+    assert (state.counts.failed, state.error) == (0, None)
+    assert Counter(sent(book)) == Counter(ids)
+
+
+def test_a_run_that_is_removed_is_forwarded_no_more(own_store: Path, book: Path) -> None:
+    with begin(book) as run:
+        run.log(rollouts(1))
+        wait_for(lambda: len(sent(book)) == 4)
+        state = states.read(run.directory, "notebook")
+        assert state is not None
+        assert cli.main(["rm", "p/r", "--yes", "--dir", str(own_store)]) == 0
+        wait_for(lambda: not _runs(state.pid), "the end of the process")
+
+
+def _runs(pid: int) -> bool:
+    """Does the process still run? One that ended stays listed until its parent looks."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -11,13 +11,13 @@ from . import lock
 
 def main(directory: Path, name: str) -> None:
     """Forward, if nobody else does. What is heavy is loaded only then."""
-    held = lock.take(directory, name)
+    held = lock.take_patiently(directory, name)
     if held is None:
         return
     os.nice(10)
     from .process import Forwarding
 
-    Forwarding(directory, name).run()
+    Forwarding(directory, name).run(lambda: not lock.is_removed(held))
     os.close(held)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 
@@ -33,6 +34,21 @@ def take(directory: Path, name: str) -> int | None:
             return None
         raise Unsupported(f"{file}: {os.strerror(error.errno or 0)}") from error
     return fd
+
+
+def take_patiently(directory: Path, name: str) -> int | None:
+    """The same, where somebody may only be asking at this moment."""
+    for _ in range(10):
+        held = take(directory, name)
+        if held is not None:
+            return held
+        time.sleep(0.02)
+    return None
+
+
+def is_removed(held: int) -> bool:
+    """Was the run taken away? Then another process may hold a new lock of the same name."""
+    return os.fstat(held).st_nlink == 0
 
 
 def is_held(directory: Path, name: str) -> bool:

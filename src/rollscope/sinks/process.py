@@ -10,7 +10,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -82,10 +82,21 @@ class Forwarding:
         self._pause = 0.0
         self._sent_for = 0.0
 
-    def run(self) -> None:
+    def run(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Forward until there is nothing left to do, or the run was taken away."""
+        try:
+            self._run(goes_on)
+        except Exception as error:
+            if self._sender is not None and self.directory.is_dir():
+                self._sender.failed(
+                    f"the forwarding process ended: {type(error).__name__}: {error}"
+                )
+            raise
+
+    def _run(self, goes_on: Callable[[], bool]) -> None:
         root = self.directory.parent.parent
         with Reader(root, only=self.directory, threads=1, memory=MEMORY) as reader:
-            while self.directory.is_dir():
+            while goes_on():
                 began, self._sent_for = time.process_time(), 0.0
                 self._infos = read_infos(self.directory)  # before what they wrote is looked at
                 reader.refresh()

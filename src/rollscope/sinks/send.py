@@ -106,6 +106,7 @@ class Sender:
         if self.journal is not None:
             self.journal.close()
             self.journal = None
+        self.save()
 
     # -- sending -------------------------------------------------------------------------
 

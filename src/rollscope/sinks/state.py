@@ -109,7 +109,7 @@ def words(state: State) -> str:
         (c.gave_up, "refused by it and given up"),
         (c.updated, "updated later"),
         (c.not_updated, "later facts that it cannot take"),
-        (c.failed, "failed attempts"),
+        (c.failed, "calls failed"),
     ):
         told += [f"{count:,} {what}"] if count else []
     return ", ".join(told) + (f"; to {state.to}" if state.to else "; not connected yet")
@@ -119,7 +119,9 @@ def trouble(state: State) -> str | None:
     """What is wrong now, if anything is."""
     if not state.failures or state.error is None:
         return None
-    text = f"{state.error} ({state.failures:,} failures in a row)"
+    text = state.error
+    if state.failures > 1:
+        text += f" (the {state.failures:,} last calls failed)"
     if state.next_try is not None and state.ended is None:
         text += f"; tried again in {max(0, state.next_try - time.time()):.0f} s"
     return text
