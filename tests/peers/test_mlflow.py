@@ -273,10 +273,14 @@ def test_later_facts_update_the_trace_and_keep_what_people_wrote(
     sink.send([agent(project, reward=None, rewards={}, reward_texts={}, advantage=None)])
     (trace,) = traces(client, project)
     client.set_trace_tag(trace.info.trace_id, "mine", "keep")
+    labelled = agent(project, meta={"labels": ["odd", "short"]})
+    assert sink.update(labelled)
+    (trace,) = traces(client, project, filter_string="tags.`rollscope.labels` LIKE '%odd%'")
     later = agent(project, reward=2.0, fate="trained", trained_step=4)
     assert sink.update(later)
     assert sink.update(later)
     (trace,) = traces(client, project)
+    assert "rollscope.labels" not in trace.info.tags  # taken back
     assert {a.name: a.value for a in trace.info.assessments if a.feedback} == {
         "reward": 2.0, "format": 0.5, "advantage": -0.25, "turn_reward": 0.25,
     }  # fmt: skip

@@ -181,13 +181,19 @@ def test_sending_again_changes_nothing_and_the_server_can_be_asked(
 
 def test_later_facts_are_feedback_on_the_call_each_state_once(sink: Weave, server: StandIn) -> None:
     sink.send([agent()])
-    later = agent(reward=2.0, fate="trained", trained_step=4)
+    later = agent(reward=2.0, fate="trained", trained_step=4, meta={"flags": ["loop"]})
     assert sink.update(later) and sink.update(later)
     (made,) = server.feedback.values()
     assert made["weave_ref"] == f"weave:///team/math/call/{call_id('r-1')}"
     assert made["feedback_type"] == "rollscope.facts"
-    assert made["payload"] == {"reward": 2.0, "rewards": {"format": 0.5}, "advantage": -0.25,
-                               "fate": "trained", "trained_step": 4}  # fmt: skip
+    assert made["payload"] == {
+        "reward": 2.0,
+        "rewards": {"format": 0.5},
+        "advantage": -0.25,
+        "fate": "trained",
+        "trained_step": 4,
+        "meta": {"flags": ["loop"]},
+    }
 
 
 def test_spans_are_calls_below_those_that_called_them(sink: Weave, server: StandIn) -> None:

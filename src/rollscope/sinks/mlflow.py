@@ -111,6 +111,9 @@ class MLflow(Sink):
         ]
         self._log_spans([self._span(id, root)])
         self._start(rollout, [root], made)
+        for name in before.tags.keys() - told.tags(rollout).keys():
+            if name.startswith("rollscope."):  # a label that was taken back
+                self._client.delete_trace_tag(id, name)
         return True
 
     def holds(self, ids: Collection[str]) -> set[str]:

@@ -109,6 +109,7 @@ def tags(rollout: Rollout) -> dict[str, str]:
         "rollscope.id": rollout.id,
     }
     own |= {f"rollscope.{name}": getattr(rollout, name) for name in _TAGS}
+    own |= {f"rollscope.{name}": _words(rollout.meta.get(name)) for name in ("labels", "flags")}
     return {name: text(str(value))[:MOST_TAG] for name, value in own.items() if value is not None}
 
 
@@ -228,6 +229,12 @@ def _about(rollout: Rollout) -> dict[str, Any]:
 
 def _messages(found: Sequence[Message]) -> dict[str, Any] | None:
     return {"messages": [message(m) for m in found]} if found else None
+
+
+def _words(value: Any) -> str | None:
+    """Labels and flags, which are filtered by `LIKE '%loop%'`."""
+    is_words = isinstance(value, list) and value and all(isinstance(v, str) for v in value)
+    return ", ".join(value) if is_words else None
 
 
 def _said(found: Message) -> str:

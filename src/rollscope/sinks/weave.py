@@ -80,7 +80,7 @@ class Weave(Sink):
     def update(self, rollout: Rollout) -> bool:
         """A call that has ended stays as it is: later facts go as feedback on it, each state of
         them once."""
-        facts = told.facts(rollout)
+        facts = told.later(rollout)
         ref = f"weave:///{self._project}/call/{told.call_id(rollout)}"
         mark = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8)
         self._server.feedback_create(

@@ -107,6 +107,12 @@ def facts(rollout: Rollout) -> dict[str, Any]:
     return dict(plain(_known(found)))
 
 
+def later(rollout: Rollout) -> dict[str, Any]:
+    """Everything that facts may have changed: the outcome, and `meta` with labels and flags."""
+    meta = plain(without_tokens(rollout.meta))
+    return facts(rollout) | ({"meta": meta} if meta else {})
+
+
 # -- pieces ------------------------------------------------------------------------------
 
 
