@@ -130,6 +130,27 @@ def test_what_is_recorded_meanwhile_does_not_shift_a_continued_export(
     assert sorted(keys) == sorted(f"k{n}" for n in range(32))
 
 
+def test_an_interrupted_export_says_how_to_go_on(
+    tmp_path: Path,
+    own_store: Path,
+    small_shards: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    record(16)
+    out = tmp_path / "out.jsonl"
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_work.Lines, "finish", interrupted)
+        assert main(["export", "jsonl", "--out", str(out)]) == 130
+    assert f"lies in {out}.partial; the same command goes on" in capfd.readouterr().err
+    assert main(["export", "jsonl", "--out", str(out)]) == 0
+    assert len(out.read_text().splitlines()) == 16
+
+
 def test_another_question_does_not_continue_an_export(
     tmp_path: Path, own_store: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -225,3 +225,37 @@ def test_an_export_says_what_is_wrong_and_what_to_type(
     ):
         assert main(["export", *words]) == 2
         assert said in capfd.readouterr().err
+
+
+def test_numbers_that_are_none_stay_what_they_are_in_tables(tmp_path: Path) -> None:
+    odd = Message(
+        role="assistant",
+        content="x",
+        sampled=True,
+        tokens=Tokens([1, 2, 3], logprob=[-0.5, math.nan, None]),
+    )
+    record(
+        Rollout(key="a", step=1, reward=math.nan, messages=[odd]),
+        Rollout(key="b", step=2, reward=-math.inf, rewards={"x": math.inf}, messages=[]),
+        Rollout(key="c", step=3, messages=[Message(role="user")]),
+    )
+    for name, files in (("hf", "data/*.parquet"), ("scout", "*.parquet")):
+        out = tmp_path / name
+        assert main(["export", name, "--out", str(out)]) == 0
+        table = polars.read_parquet(out / files).sort("step")
+        first, second, third = table["reward"].to_list()
+        assert math.isnan(first)
+        assert (second, third) == (-math.inf, None)
+        if name == "hf":
+            logprobs = table["messages"].to_list()[0][0]["logprob"]
+            assert (logprobs[0], logprobs[2]) == (-0.5, None)
+            assert math.isnan(logprobs[1])
+        else:
+            assert table["score"].to_list() == [None, None, None]
+
+
+def test_an_export_of_nothing_is_empty_and_says_so(tmp_path: Path, own_store: Path) -> None:
+    record(Rollout(key="a", messages=conversation()))
+    for name in ("jsonl", "hf", "scout", "parquet"):
+        assert main(["export", name, "step:99", "--out", str(tmp_path / name)]) == 1
+        assert (tmp_path / name).exists()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..model import Rollout
 
 SHOWN_PROBLEMS = 20
-FEW_LOGS = 2
-"""So many may be left for later."""
 PATIENCE = 120.0
 """Seconds without a log less, after which sealing is left to others."""
 MB = 10**6
@@ -116,11 +114,14 @@ def _wait(run: Run) -> None:
 def _sealed(run: Run) -> None:
     """Wait until a large import lies in tables: whoever reads logs holds them in memory."""
     logs = run.directory / "live"
-    count, since = len(list(logs.glob("*"))), time.monotonic()
-    with progress("sealing", total := count) as update:
-        while (left := len(list(logs.glob("*")))) > FEW_LOGS:
-            if left < count:
-                count, since = left, time.monotonic()
+    total = left = len(list(logs.glob("*")))
+    if total <= 1:
+        return
+    since = time.monotonic()
+    with progress("sealing", total) as update:
+        while now := len(list(logs.glob("*"))):
+            if now < left:
+                left, since = now, time.monotonic()
             if time.monotonic() - since > PATIENCE:
                 say(f"{left} logs are not sealed yet; `rollscope compact` does it")
                 return

@@ -16,6 +16,8 @@ _USED = {
     "expected_answer",
 }  # fmt: skip
 _SAMPLING = ("temperature", "top_p", "max_output_tokens")
+_ASKED = ("input", "instructions", "tools", *_SAMPLING)
+_ANSWERED = ("output", "usage", "model", "created_at", "incomplete_details")
 
 
 def recognise(path: Path) -> bool:
@@ -63,11 +65,19 @@ def convert(body: Mapping[str, Any]) -> Rollout:
         start=answer.get("created_at"),
         sampling={k: asked[k] for k in _SAMPLING if asked.get(k) is not None},
         meta={
-            **{k: v for k, v in body.items() if k not in _USED and v is not None},
             **{k: v for k, v in (("tools", asked.get("tools")), ("usage", usage)) if v},
             **({"model": answer["model"]} if answer.get("model") else {}),
+            **{k: v for k, v in body.items() if k not in _USED and v is not None},
+            **_rest("request", asked, _ASKED),
+            **_rest("response", answer, _ANSWERED),
         },
     )
+
+
+def _rest(name: str, part: Mapping[str, Any], used: tuple[str, ...]) -> dict[str, Any]:
+    """What else the API was asked or answered, under one key of `meta`."""
+    rest = {k: v for k, v in part.items() if k not in used and v not in (None, [], {})}
+    return {name: rest} if rest else {}
 
 
 def _rollout_files(path: Path) -> list[Path]:

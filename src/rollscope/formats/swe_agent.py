@@ -43,7 +43,7 @@ def convert(body: Mapping[str, Any], *, task: str, name: str) -> Rollout:
         key=name,
         task=task,
         messages=messages,
-        spans=list(_spans(steps)),
+        spans=list(_spans(steps, messages)),
         stop_reason=info.get("exit_status"),
         environment=body.get("environment"),
         meta={
@@ -88,9 +88,17 @@ def _add_states(messages: list[Message], steps: list[Mapping[str, Any]]) -> None
         message.state = state
 
 
-def _spans(steps: list[Mapping[str, Any]]) -> Iterator[Span]:
+def _spans(steps: list[Mapping[str, Any]], messages: list[Message]) -> Iterator[Span]:
+    """Each step's action. What a step says beside it and no message has is kept with it."""
+    said = json.dumps([[m.content, m.state] for m in messages], default=str)
     for number, step in enumerate(steps):
-        meta = {"execution_time": step["execution_time"]} if "execution_time" in step else {}
+        meta = {
+            name: value
+            for name, value in step.items()
+            if name not in ("action", "observation", "messages", "query")
+            and value not in (None, "", [], {})
+            and not _is_said(value, said)
+        }
         yield Span(
             name="action",
             id=str(number),
@@ -98,6 +106,15 @@ def _spans(steps: list[Mapping[str, Any]]) -> Iterator[Span]:
             outputs=step.get("observation"),
             meta=meta,
         )
+
+
+def _is_said(value: Any, said: str) -> bool:
+    if not isinstance(value, str):
+        return False
+    with contextlib.suppress(ValueError):  # a state, which is kept as the JSON that it is
+        if json.dumps(json.loads(value))[1:-1] in said:
+            return True
+    return json.dumps(value)[1:-1] in said
 
 
 def _trajectories(path: Path) -> list[Path]:
