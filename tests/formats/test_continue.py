@@ -231,7 +231,7 @@ def large(path: Path, size: int) -> int:
 
 
 def test_four_times_the_data_takes_no_more_memory(tmp_path: Path, own_store: Path) -> None:
-    sizes = (40_000_000, 160_000_000)
+    sizes = (32_000_000, 128_000_000)
     peaks: dict[str, list[int]] = {}
     program = tmp_path / "measured.py"
     for size in sizes:
