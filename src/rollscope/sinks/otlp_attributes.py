@@ -13,6 +13,7 @@ from typing import Any
 
 from ..model import Message, Part, Rollout
 from ..model.chat import to_chat
+from ._plain import without_tokens
 from .calls import Call, asked, context, is_written
 
 Value = str | bool | int | float | Sequence[str]
@@ -130,7 +131,7 @@ class Told:
             return
         for name, value in (("input", call.span.inputs), ("output", call.span.outputs)):
             if value is not None:
-                told[f"{name}.value"] = _text(value)
+                told[f"{name}.value"] = _text(without_tokens(value))
                 told[f"{name}.mime_type"] = (
                     "text/plain" if isinstance(value, str) else "application/json"
                 )

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from ..model import Rollout
 from ..model.chat import to_chat
+from ._plain import without_tokens
 from .base import Sink
 from .calls import Call, calls
 
@@ -191,7 +192,7 @@ def metadata(rollout: Rollout) -> dict[str, Any]:
         "launch": rollout.launch,
         "worker": rollout.worker,
         "reference": rollout.reference,
-        "meta": rollout.meta or None,
+        "meta": without_tokens(rollout.meta) or None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
@@ -208,11 +209,11 @@ def _span(call: Call) -> dict[str, Any]:
         "start_time": _iso(call.start),
         "end_time": _iso(call.end),
         "duration_ms": _milliseconds(call.start, call.end),
-        "input": span.inputs,
-        "output": span.outputs,
+        "input": without_tokens(span.inputs),
+        "output": without_tokens(span.outputs),
         "status": "error" if span.error is not None else "ok",
         "error": None if span.error is None else f"{span.error.type}: {span.error.text}",
-        "metadata": span.meta or None,
+        "metadata": without_tokens(span.meta) or None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
