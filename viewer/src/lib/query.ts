@@ -60,8 +60,8 @@ export function both(a: string, b: string): string {
 /** The words and patterns that a query looks for in texts, to be marked in what is shown. */
 export function needles(q: string): RegExp[] {
   const found: RegExp[] = [];
-  const flat = q.replaceAll(/[()]/g, " ");
-  for (const [piece] of flat.matchAll(TOKEN)) {
+  for (const [piece] of q.matchAll(TOKEN)) {
+    if (piece === "(" || piece === ")") continue;
     const keyed = /^(text|assistant|user|system|role\.[\w-]+):(.*)$/su.exec(piece);
     const value = keyed ? (keyed[2] ?? "") : piece;
     if (piece.startsWith("-") || ["OR", "AND", "NOT"].includes(piece)) continue;
