@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from duckdb import DuckDBPyConnection
 
-from ..model import Fact, Message, Rollout, Span, Tokens
+from ..model import Fact, Message, Rollout, Span, Tokens, schema
 from ..model.facts import winners
 from ..model.repeats import expand
 from ..model.tokens import KNOWN_STREAMS, is_int, to_list
-from .records import to_facts, to_message, to_rollout, to_span
-from .tables import LENGTH, columns, rows
+from .records import HEAD, to_facts, to_message, to_rollout, to_span
+from .tables import LENGTH, q, rows
 from .units import Unit
 from .views import Shapes
 
-Found = tuple[dict[str, Any], list[Unit]]
-"""A thin row, and the sealed units that hold its rollout."""
+
+class Place(NamedTuple):
+    """Where a rollout lies."""
+
+    thin: str | None
+    """The table of the tail that has its thin row; None: its home has."""
+    homes: list[Unit]
+    """The sealed units that hold it."""
 
 
 class Sketch(NamedTuple):
@@ -39,53 +47,68 @@ class Sketch(NamedTuple):
 
 
 class Bodies:
-    """Reads single rollouts over one listing of units and one connection."""
+    """Reads single rollouts over one listing of units and one connection.
 
-    def __init__(self, db: DuckDBPyConnection, shapes: Shapes, units: Iterable[Unit]) -> None:
+    Each question costs a millisecond, so tables that are empty are not asked.
+    """
+
+    def __init__(
+        self,
+        db: DuckDBPyConnection,
+        shapes: Shapes,
+        units: Iterable[Unit],
+        filled: frozenset[str],
+    ) -> None:
         self._db = db
         self._shapes = shapes
         self._units = {str(unit.directory): unit for unit in units}
+        self._filled = filled
+        """The tables of the schema `tail` that have rows."""
 
-    def find(self, id: str) -> Found | None:
-        """The thin row of a rollout and where its bodies lie; None: there is no such rollout."""
-        names, values = columns("rollouts"), {"id": id}
-        live = list(rows(self._db, f"SELECT {names} FROM tail.patched WHERE id = $id", values))
-        if live:
-            places = rows(self._db, "SELECT source FROM tail.places WHERE id = $id", values)
+    def find(self, id: str) -> Place | None:
+        """Where a rollout lies; None: there is no such rollout."""
+        values = {"id": id}
+        if self._live("patched", "id", "id = $id", values):
+            places = self._live("places", "source", "id = $id", values)
             homes = [self._units[p["source"]] for p in places if p["source"] in self._units]
-            return live[0], homes
-        live = list(rows(self._db, f"SELECT {names} FROM tail.rollouts WHERE id = $id", values))
-        if live:
-            return live[0], []
+            return Place("patched", homes)
+        if self._live("rollouts", "id", "id = $id", values):
+            return Place("rollouts", [])
         sealed = self._shapes.relation("rollouts", self._units.values(), filename=True)
         if sealed is None:
             return None
-        sql = (
-            f"SELECT {names}, parse_dirpath(filename) AS unit FROM {sealed} WHERE id = $id "
-            "ORDER BY time DESC NULLS LAST LIMIT 1"
-        )
-        for row in rows(self._db, sql, values):
-            return row, [self._units[row.pop("unit")]]
-        return None
+        # A whole row asked of all files takes thrice as long as first asking where it is.
+        found = rows(self._db, f"SELECT filename FROM {sealed} WHERE id = $id", values)
+        paths = {row["filename"] for row in found}
+        if not paths:
+            return None
+        if len(paths) > 1:  # logged twice under one key: the later one counts
+            sql = f"SELECT filename FROM {sealed} WHERE id = $id ORDER BY time DESC NULLS LAST"
+            paths = {next(rows(self._db, sql, values))["filename"]}
+        return Place(None, [self._units[str(Path(paths.pop()).parent)]])
 
     def rollout(self, id: str) -> Rollout | None:
         """A whole rollout, late facts and streams folded in."""
-        found = self.find(id)
-        if found is None:
+        place = self.find(id)
+        if place is None:
             return None
-        row, homes = found
-        return to_rollout(row, self.messages(id, homes), self.spans(id, homes))
+        if place.thin is None:
+            heads = self._sealed("rollouts", HEAD, place.homes, "id = $id", {"id": id})
+        else:
+            heads = self._live(place.thin, _listed(HEAD), "id = $id", {"id": id})
+        row = max(heads, key=lambda row: -math.inf if row["time"] is None else row["time"])
+        return to_rollout(row, self.messages(id, place.homes), self.spans(id, place.homes))
 
     def messages(
         self, id: str, homes: list[Unit], first: int = 0, stop: int | None = None
     ) -> list[Message]:
         """Messages `first` up to, not including, `stop`, with late streams laid over them."""
-        names = columns("messages")
-        wanted = "rollout = $id AND n >= $first" + ("" if stop is None else " AND n < $stop")
-        values: dict[str, Any] = {"id": id, "first": first}
+        wanted, values = "rollout = $id", dict[str, Any](id=id)
+        if first > 0:
+            wanted, values["first"] = f"{wanted} AND n >= $first", first
         if stop is not None:
-            values["stop"] = stop
-        found = self._everywhere("messages", names, homes, wanted, values)
+            wanted, values["stop"] = f"{wanted} AND n < $stop", stop
+        found = self._whole("messages", homes, wanted, values)
         # A message that was written again, into the next log, is the same message.
         by_number = {row["n"]: row for row in found}
         messages = {n: to_message(by_number[n]) for n in sorted(by_number)}
@@ -121,19 +144,17 @@ class Bodies:
     def spans(self, id: str, homes: list[Unit]) -> list[Span]:
         """All spans, of every process, in the order they were recorded, arguments written out."""
         others = [u for u in self._units.values() if u.info.late_spans and u not in homes]
-        found = self._everywhere(
-            "spans", columns("spans"), homes + others, "rollout = $id", {"id": id}
-        )
+        found = self._whole("spans", homes + others, "rollout = $id", {"id": id})
         found.sort(key=lambda row: row["n"])
         return expand([to_span(row) for row in found])
 
     def facts(self, id: str, homes: list[Unit], *, streams: bool = False) -> list[tuple[Fact, str]]:
         """All late facts, each with its writer; or only those that carry streams."""
-        late = rows(self._db, "SELECT DISTINCT unit FROM tail.late WHERE rollout = $id", {"id": id})
+        late = self._live("late", "DISTINCT unit", "rollout = $id", {"id": id})
         others = [self._units[row["unit"]] for row in late if row["unit"] in self._units]
         places = homes + [unit for unit in others if unit not in homes]
         only = "rollout = $id" + (" AND stream IS NOT NULL" if streams else "")
-        found = self._everywhere("facts", columns("facts"), places, only, {"id": id})
+        found = self._whole("facts", places, only, {"id": id})
         return to_facts(found)
 
     def _lengths(self, id: str, homes: list[Unit]) -> dict[int, int]:
@@ -147,13 +168,55 @@ class Bodies:
     def _everywhere(
         self, table: str, names: str, units: list[Unit], where: str, values: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        filled = [unit for unit in units if unit.info.rows.get(table, 1)]
-        sealed = self._shapes.relation(table, filled)
+        """Expressions over the rows in these units and in the tail."""
+        sealed = self._shapes.relation(table, _holding(table, units))
         found: list[dict[str, Any]] = []
-        for relation in (sealed, f"tail.{table}"):
-            if relation is not None:
-                found += rows(self._db, f"SELECT {names} FROM {relation} WHERE {where}", values)
-        return found
+        if sealed is not None:
+            found += rows(self._db, f"SELECT {names} FROM {sealed} WHERE {where}", values)
+        return found + self._live(table, names, where, values)
+
+    def _whole(
+        self, table: str, units: list[Unit], where: str, values: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The same for whole rows."""
+        names = [column.name for column in schema.TABLES[table]]
+        sealed = self._sealed(table, names, units, where, values)
+        return sealed + self._live(table, _listed(names), where, values)
+
+    def _sealed(
+        self,
+        table: str,
+        names: Sequence[str],
+        units: list[Unit],
+        where: str,
+        values: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        """Columns of rows in these units. Those in which nothing stands are not read."""
+        holding = _holding(table, units)
+        sealed = self._shapes.relation(table, holding)
+        if sealed is None:
+            return []
+        empty = set.intersection(*(set(unit.info.empty.get(table, ())) for unit in holding))
+        read = _listed([name for name in names if name not in empty])
+        blank = dict.fromkeys(names)
+        found = rows(self._db, f"SELECT {read} FROM {sealed} WHERE {where}", values)
+        return [blank | row for row in found]
+
+    def _live(
+        self, table: str, names: str, where: str, values: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        if table not in self._filled:
+            return []
+        return list(rows(self._db, f"SELECT {names} FROM tail.{table} WHERE {where}", values))
+
+
+def _holding(table: str, units: list[Unit]) -> list[Unit]:
+    """The units that have rows of a table."""
+    return [unit for unit in units if unit.info.rows.get(table, 1)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(q, names))
 
 
 def lay_streams(messages: dict[int, Message], facts: list[Fact], lengths: dict[int, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -36,7 +37,8 @@ def confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
 
 
 def clean_up(database: DuckDBPyConnection, temporary: Path) -> None:
-    database.close()
+    with contextlib.suppress(duckdb.Error):  # a thread is still reading: it goes with the process
+        database.close()
     shutil.rmtree(temporary, ignore_errors=True)
 
 

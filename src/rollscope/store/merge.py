@@ -90,8 +90,10 @@ class Merger:
             for table in ("messages", "spans", "metrics"):
                 disk.link(old.file(table), target / f"{table}.parquet")
         written = sources if old is None else {t: sources[t] for t in ("rollouts", "facts")}
-        rows = units.write_tables(db, target, written)
+        rows = units.write_tables(db, target, written, part=True)
         info = _info(part, rows if old is None else {**old.info.rows, **rows})
+        for table in ("rollouts", "messages"):
+            info.empty[table] = units.empty_columns(db, target / f"{table}.parquet")
         times = info.launches
         describe(db, info, sources)
         info.continued = self._still_continued(part)

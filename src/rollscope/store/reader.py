@@ -48,6 +48,8 @@ _TRIES = 50
 
 _FIRST_PIECE, _LARGEST_PIECE = 8 << 20, 128 << 20
 """Bytes. The first hits of a search show early, and large pieces keep both cores busy."""
+_LIVE = ("patched", "places", "late", "rollouts", "messages", "spans", "facts")
+"""Tables of the tail that single rollouts are looked up in."""
 _LIVE_ROW = 2000
 """Bytes that a row of the tail counts for."""
 
@@ -93,6 +95,7 @@ class Reader:
         self._version = 0
         self._watching = Watching(self.root, only)
         self._units: dict[str, Unit] = {}
+        self._filled: frozenset[str] = frozenset()
         self._db = self._database.cursor()
         self._shapes = views.Shapes(self._db)
         self._tail = Tail(self._db, temporary)
@@ -131,15 +134,19 @@ class Reader:
     def reading(self, work: Callable[[DuckDBPyConnection], T]) -> T:
         """`work(connection)`, repeated over fresh files if one vanished or proves damaged."""
         for attempt in range(_TRIES):
-            version = self._version
+            version = self.version
             try:
                 # Whoever may leave gets a connection of his own, so that only he is interrupted.
                 return work(self.connection if asker() is None else self.cursor())
             except (duckdb.Error, FileNotFoundError) as error:
-                last = attempt == _TRIES - 1
-                if last or not is_of_a_file(error) or not self._recover(error, version):
+                if attempt == _TRIES - 1 or not self.recovers(error, version):
                     raise
         raise AssertionError("unreachable")
+
+    def recovers(self, error: Exception, since: int) -> bool:
+        """A query failed: may it succeed over what the store is now? `since` is the `version`
+        at which it began."""
+        return is_of_a_file(error) and self._recover(error, since)
 
     def get(self, id: str) -> Rollout | None:
         """A whole rollout, late facts folded in. Opens only the files that hold it."""
@@ -153,8 +160,8 @@ class Reader:
         """Messages `first` up to, not including, `stop` of a rollout; the rest is not loaded."""
 
         def work(bodies: Bodies) -> list[Message]:
-            found = bodies.find(id)
-            return [] if found is None else bodies.messages(id, found[1], first, stop)
+            place = bodies.find(id)
+            return [] if place is None else bodies.messages(id, place.homes, first, stop)
 
         return self._steadily(work)
 
@@ -162,8 +169,8 @@ class Reader:
         """Every message of a rollout in a few words and numbers, without its body."""
 
         def work(bodies: Bodies) -> list[Sketch]:
-            found = bodies.find(id)
-            return [] if found is None else bodies.outline(id, found[1])
+            place = bodies.find(id)
+            return [] if place is None else bodies.outline(id, place.homes)
 
         return self._steadily(work)
 
@@ -171,8 +178,8 @@ class Reader:
         """All spans of a rollout."""
 
         def work(bodies: Bodies) -> list[Span]:
-            found = bodies.find(id)
-            return [] if found is None else bodies.spans(id, found[1])
+            place = bodies.find(id)
+            return [] if place is None else bodies.spans(id, place.homes)
 
         return self._steadily(work)
 
@@ -181,7 +188,9 @@ class Reader:
         while True:
             version = self._version
             result = self.reading(
-                lambda db: work(ManyBodies(db, self._shapes, list(self._units.values())))
+                lambda db: work(
+                    ManyBodies(db, self._shapes, list(self._units.values()), self._filled)
+                )
             )
             if version == self._version and version % 2 == 0:
                 return result
@@ -281,8 +290,9 @@ class Reader:
         try:
             self._db.begin()
             self._take_in(units, gone_logs, grown, changed)
+            filled = frozenset(table for table in _LIVE if self._any(f"tail.{table}"))
             self._db.commit()
-            self._units = units
+            self._units, self._filled = units, filled
         except BaseException:
             self._db.rollback()
             self._tail.restore(kept[0])
@@ -326,6 +336,9 @@ class Reader:
         for run, times in launches:
             superseded.hide(self._db, run.info.project, run.info.run, times)
 
+    def _any(self, relation: str) -> bool:
+        return bool(one(self._db, f"SELECT count(*) FROM {relation}"))
+
     def _make_views(self, units: dict[str, Unit], checked: set[str]) -> None:
         for table in schema.TABLES:
             if table != "rollouts":
@@ -337,7 +350,7 @@ class Reader:
             views.rollouts_view(
                 self._shapes.relation("rollouts", plain),
                 self._shapes.relation("rollouts", looked),
-                patched=bool(one(self._db, "SELECT count(*) FROM tail.patched")),
+                patched=self._any("tail.patched"),
                 hidden=any(run.restarted for run in self._watching.runs.values()),
             )
         )
@@ -383,7 +396,7 @@ class Reader:
     def _recover(self, error: Exception, version: int) -> bool:
         """After a failed query: did anything change, so that it is worth another try?"""
         with self._lock:
-            if self._version != version:
+            if self.version != version:
                 return True  # somebody else has looked meanwhile
             self._watching.forget()
             return self.refresh() or (self._find_broken(str(error)) and self.refresh())

@@ -19,9 +19,15 @@ _PLAIN = (
     "fate", "fate_reason", "time", "start", "end", "policy_version", "environment",
 )  # fmt: skip
 
+HEAD = (
+    *_PLAIN, "rewards", "reward_texts", "error_kind", "error_type", "error_text", "sampling",
+    "reference", "meta",
+)  # fmt: skip
+"""The columns of a thin row that a rollout is made of; the others sum up its messages."""
+
 
 def to_rollout(row: Row, messages: list[Message], spans: list[Span]) -> Rollout:
-    """A whole rollout out of its thin row and its bodies."""
+    """A whole rollout out of the `HEAD` of its thin row and its bodies."""
     return Rollout(
         **{name: row[name] for name in _PLAIN},
         messages=messages,
