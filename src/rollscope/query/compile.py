@@ -5,7 +5,7 @@ person typed is a parameter. A predicate may be null where a value is missing; t
 as false, and negation is `IS NOT TRUE`, so that rollouts without the value stay in.
 
 Text terms match per rollout, so all of them are answered by one scan of the messages: the
-table `hits` has one row per rollout in which any of them was found, and one column per term.
+table `hits` has a row per rollout in which any of them was found, and one column per term.
 That scan looks only at rollouts for which the query's other terms hold.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from . import keys, values
 from .keys import Asked
-from .match import TextTerm, contains, message_has
+from .match import TextTerm, contains, message_has, message_may_have
 from .sql import FALSE, TRUE, Sql, all_of, any_of
 from .syntax import And, Node, Not, Or, Term, parse
 from .values import Interval, Is, Loose, Missing, NotANumber, Test, Text
@@ -88,10 +88,14 @@ def hits_table(query: Query) -> Sql:
 
 
 def hits_of(query: Query, relation: str) -> Sql:
-    """The same for the messages of one relation. Looks only where the other terms hold."""
+    """The same for the messages of one relation. Looks only where the other terms hold.
+
+    Which messages are looked at closely is a cheaper question, so `hits` may have rollouts in
+    which nothing was found.
+    """
     found = [message_has(term) for term in query.terms]
     columns = [Sql(f"bool_or({term.text}) AS t{i}", term.params) for i, term in enumerate(found)]
-    where = any_of(found)
+    where = any_of(message_may_have(term) for term in query.terms)
     if query.narrow != TRUE:
         ids = Sql("m.rollout IN (SELECT r.id FROM rollouts r WHERE {})").fill(query.narrow)
         where = all_of((ids, where))
