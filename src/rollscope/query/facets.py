@@ -11,7 +11,7 @@ from . import keys
 from .compile import Query, expression, json_value
 from .engine import Engine, select, with_hits
 from .keys import Asked
-from .sql import Sql, all_of
+from .sql import Sql
 
 FACETS = (
     "project",
@@ -117,18 +117,26 @@ class StepHistogram(msgspec.Struct, frozen=True):
 
 
 def by_step(engine: Engine, query: Query, name: str = "reward", bars: int = 20) -> StepHistogram:
-    """How the distribution of a number moves over the steps (a heat map)."""
+    """How the distribution of a number moves over the steps (a heat map).
+
+    The numbers are read once, and their ends and bars found from what was read.
+    """
     asked = _number_key(name)
-    low, high = _ends(engine, query, [asked])[0]
-    if low is None or high is None:
-        return StepHistogram(name, None, None, [], [])
     value = _double(asked)
-    bar = _bar(value, low, high, bars)
-    known = all_of((Sql("isfinite({})").fill(value), Sql('r."step" IS NOT NULL')))
-    columns = Sql('r."step", {} AS bar, count(*)').fill(bar)
+    picked = select(
+        query, Sql('r."step" AS step, {} AS x').fill(value), None, Sql("isfinite({})").fill(value)
+    )
+    bar = _bar(Sql("x"), Sql("low"), Sql("high"), bars)
+    counted = Sql(
+        "WITH numbers AS MATERIALIZED ({}), ends AS (SELECT min(x) AS low, max(x) AS high "
+        "FROM numbers) SELECT step, {}, count(*), any_value(low), any_value(high) "
+        "FROM numbers, ends GROUP BY 1, 2"
+    )
+    low = high = None
     counts: dict[int, list[int]] = {}
-    for step, at, count in engine.rows(select(query, columns, Sql("GROUP BY 1, 2"), known)):
-        counts.setdefault(step, [0] * bars)[at] = count
+    for step, at, count, low, high in engine.rows(counted.fill(picked, bar)):  # noqa: B007
+        if step is not None:
+            counts.setdefault(step, [0] * bars)[at] = count
     steps = sorted(counts)
     return StepHistogram(name, low, high, steps, [counts[step] for step in steps])
 
@@ -223,16 +231,18 @@ def _ends(engine: Engine, query: Query, asked: list[Asked]) -> list[_Bounds]:
     return [(found[2 * i], found[2 * i + 1]) for i in range(len(asked))]
 
 
-def _bar(value: Sql, low: float, high: float, bars: int) -> Sql:
+def _number(value: float) -> Sql:
+    return Sql("?::DOUBLE", (value,))
+
+
+def _bar(value: Sql, low: Sql, high: Sql, bars: int) -> Sql:
     """The number of the bar that a value between the bounds falls into."""
-    if high <= low:
-        return Sql("0")
     # Halves keep the width finite where low and high lie at the two ends of all numbers.
     scaled = Sql(
-        f"TRY_CAST(least({bars - 1}, floor(({{}} / 2 - ?) / ? * {bars})) AS INTEGER)",
-        (low / 2, high / 2 - low / 2),
+        f"CASE WHEN {{}} <= {{}} THEN 0 ELSE TRY_CAST(least({bars - 1}, "
+        f"floor(({{}} / 2 - {{}} / 2) / ({{}} / 2 - {{}} / 2) * {bars})) AS INTEGER) END"
     )
-    return scaled.fill(value)
+    return scaled.fill(high, low, value, low, high, low)
 
 
 def _count_bars(
@@ -249,7 +259,7 @@ def _count_bars(
         bar = Sql("0")
         if low is not None and high is not None:
             inside = Sql("isfinite({}) AND {} BETWEEN ? AND ?", (low, high)).fill(value, value)
-            bar = _bar(value, low, high, bars)
+            bar = _bar(value, _number(low), _number(high), bars)
         columns += [
             Sql("histogram({}) FILTER ({})").fill(bar, inside),
             Sql("count(*) FILTER (({}) IS NULL)").fill(value),
