@@ -54,7 +54,12 @@ class Tables:
                 params += values
             self.connection.execute(f'INSERT INTO "{table}" VALUES ({", ".join(places)})', params)
 
+    version = 0
+
     def refresh(self) -> bool:
+        return False
+
+    def recovers(self, error: Exception, since: int) -> bool:
         return False
 
     def cursor(self) -> Any:

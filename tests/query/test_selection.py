@@ -124,6 +124,18 @@ def test_slices(store: Store) -> None:
         store.rollouts()[99]
 
 
+@pytest.mark.parametrize(
+    "order", ["step", "-step", "-step,task", "step,-reward", "-reward", "time"]
+)
+def test_a_window_anywhere_has_the_rows_that_stand_there(order: str) -> None:
+    made = [row | {"step": None if i > 5 else row["step"]} for i, row in enumerate(rows())]
+    selection = Store(reader=Tables(made)).rollouts(order=order)
+    everything = ids(selection)
+    for at in range(len(made) + 1):
+        for size in (1, 2, 5, 20):
+            assert ids(selection[at : at + size]) == everything[at : at + size]
+
+
 def test_counts_say_what_was_left_out() -> None:
     store = Store(reader=Tables([*rows(), {"id": "old", "reward": 0.5, "superseded": True}]))
     assert store.rollouts("reward:0.5", limit=1).count() == 2

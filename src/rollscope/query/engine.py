@@ -7,7 +7,7 @@ statement is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .compile import Query, hits_table
@@ -27,10 +27,25 @@ class Engine:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
-    def execute(self, sql: Sql) -> Any:
-        """A cursor over the result. Take everything from it, or close it."""
+    def batches(self, sql: Sql, size: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The result of a statement with an ORDER BY, piece by piece.
+
+        Such a statement has read all its files when its first row comes, so once that is there
+        no file that goes away can break it.
+        """
         params = sql.bound()
-        return self.reader.reading(lambda _: self.reader.cursor().execute(sql.text, params))
+
+        def begun(_: Any) -> tuple[Any, list[tuple[Any, ...]]]:
+            cursor = self.reader.cursor()
+            return cursor, cursor.execute(sql.text, params).fetchmany(size)
+
+        cursor, batch = self.reader.reading(begun)
+        try:
+            while batch:
+                yield batch
+                batch = cursor.fetchmany(size)
+        finally:
+            cursor.close()
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
         """The whole result."""
@@ -39,7 +54,7 @@ class Engine:
 
     def taken(self, sql: Sql, how: Callable[[Result], T]) -> T:
         """The whole result in the form of another library: `how` is `Result.to_polars`, ..."""
-        return self.reader.reading(lambda _: how(Result(self.reader.cursor(), sql)))
+        return how(Result(self.reader, sql))
 
     def check(self, query: Query) -> None:
         """Raise `QueryError` if the engine cannot read one of the query's patterns."""

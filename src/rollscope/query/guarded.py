@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollscope.model.schema import TABLES
 
 from .sql import Sql
 from .tables import Result
+
+if TYPE_CHECKING:
+    from rollscope.store.reader import Reader
 
 _NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _REFS = {
@@ -36,12 +39,15 @@ class SqlRefused(ValueError):
     """A statement that `Store.sql` does not run; the text says why."""
 
 
-def run(cursor: Any, statement: str, params: Sequence[Any] = ()) -> Result:
-    """Run one SELECT on a connection of its own. Raises `SqlRefused` for anything else."""
-    _check(cursor, statement)
-    cursor.execute("BEGIN TRANSACTION READ ONLY")
+def run(reader: Reader, statement: str, params: Sequence[Any] = ()) -> Result:
+    """Run one SELECT on connections of its own. Raises `SqlRefused` for anything else."""
+    _check(reader.cursor(), statement)
+    return Result(reader, Sql(statement, tuple(params)), _read_only)
+
+
+def _read_only(cursor: Any) -> None:
     # The transaction ends with the cursor; nothing in it can be committed.
-    return Result(cursor, Sql(statement, tuple(params)))
+    cursor.execute("BEGIN TRANSACTION READ ONLY")
 
 
 def _check(cursor: Any, statement: str) -> None:

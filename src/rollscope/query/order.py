@@ -27,6 +27,8 @@ class Column(NamedTuple):
     down: bool
     type: type[str] | type[float] | type[bool] = str
     """What its values are in a cursor."""
+    whole: bool = False
+    """Are its values whole numbers? Then many rollouts share one."""
 
 
 class ByTime(NamedTuple):
@@ -136,7 +138,7 @@ def _columns(name: str, down: bool, text: str, start: int) -> list[Column]:
     value = expression(asked)
     if kind in ("number", "time"):
         number = Sql("({})").fill(value) if asked.key.whole else _no_nan(value)
-        return [Column(number, down, float)]
+        return [Column(number, down, float, asked.key.whole)]
     return [Column(Sql("({})").fill(value), down, bool if kind == "bool" else str)]
 
 

@@ -3,7 +3,8 @@
 Messages are read piece by piece, the newest first and small pieces before large ones, so
 first hits come early; in between it can be ended. A rollout is told once, as soon as what
 was read of it makes the query hold. Where a hit can *end* that (a text term under a
-negation), nothing is told before everything was read.
+negation), nothing is told before everything was read. If a file goes away (compaction, `rm`)
+everything is read again, over the new files.
 """
 
 from __future__ import annotations
@@ -52,15 +53,23 @@ class Search:
     def __iter__(self) -> Iterator[Found]:
         import duckdb
 
-        try:
-            yield from self._run()
-        except duckdb.InterruptException:
-            if not self._cancelled:
-                raise
-        finally:
-            if self._cursor is not None:
-                self._cursor.close()
-                self._cursor = None
+        while True:
+            since = self._engine.reader.version
+            try:
+                yield from self._run()
+                return
+            except duckdb.InterruptException:
+                if not self._cancelled:
+                    raise
+                return
+            except (duckdb.Error, FileNotFoundError) as error:
+                # A file went away: once more over the new ones. What was told stays told.
+                if not self._engine.reader.recovers(error, since):
+                    raise
+            finally:
+                if self._cursor is not None:
+                    self._cursor.close()
+                    self._cursor = None
 
     def _run(self) -> Iterator[Found]:
         query = self._query

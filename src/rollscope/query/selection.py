@@ -11,10 +11,11 @@ from .compile import Query
 from .engine import Engine, select
 from .order import Order
 from .rows import COLUMNS, SHOWN, Row
-from .sql import Sql, all_of
+from .sql import Sql, all_of, any_of
 from .tables import Result
 
-COUNT = Sql("count(*)")
+COUNT = Sql('count(r."superseded")')
+"""How many rows: `superseded` is always known. For `count(*)` the engine reads all ids."""
 _ID = Sql('r."id"')
 _BATCH = 2048
 
@@ -73,16 +74,13 @@ class Selection:
         return show.table(known, ([row[name] for name in known] for row in rows), note)
 
     def __iter__(self) -> Iterator[Row]:
-        if self.limit is not None and self.limit <= _BATCH and not self._offset:
-            yield from self._rows([id for (id,) in self._first(_ID, self.limit, None)])
+        if self.limit is not None and self.limit <= _BATCH:
+            found = self._at(self.limit) if self._offset else self._first(_ID, self.limit, None)
+            yield from self._rows([id for (id,) in found])
             return
-        cursor = self._fresh().execute(self._sql())
-        try:
-            while batch := cursor.fetchmany(_BATCH):
-                for values in batch:
-                    yield Row(self.columns, values)
-        finally:
-            cursor.close()
+        for batch in self._fresh().batches(self._sql(), _BATCH):
+            for values in batch:
+                yield Row(self.columns, values)
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -187,6 +185,24 @@ class Selection:
         offset = f" OFFSET {int(self._offset)}" if self._offset else ""
         return Sql(f"ORDER BY {{}}{limit}{offset}").fill(self.order.sql())
 
+    def _at(self, limit: int) -> list[tuple[Any, ...]]:
+        """Ids from the offset on.
+
+        Sorted by a whole number first (steps), the values that lie before are counted and only
+        those in the window are sorted: 60 instead of 1,700 ms of CPU in the middle of a million.
+        """
+        engine, first, offset, window = self._fresh(), self.order.columns[0], self._offset, None
+        if first.whole and not self.query.terms:
+            direction = "DESC" if first.down else "ASC"
+            counted = select(
+                self.query,
+                Sql("{}, {}").fill(first.value, COUNT),
+                Sql(f"GROUP BY 1 ORDER BY 1 {direction} NULLS LAST"),
+            )
+            offset, window = _window(engine.rows(counted), first.value, offset, limit)
+        tail = Sql(f"ORDER BY {{}} LIMIT {limit} OFFSET {offset}").fill(self.order.sql())
+        return engine.rows(select(self.query, _ID, tail, window))
+
     def _first(self, columns: Sql, limit: int, also: Sql | None) -> list[tuple[Any, ...]]:
         """The first rows in order.
 
@@ -204,3 +220,25 @@ class Selection:
                 return found
         tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(self.order.sql())
         return engine.rows(select(self.query, columns, tail, also))
+
+
+def _window(counted: list[tuple[Any, ...]], value: Sql, offset: int, limit: int) -> tuple[int, Sql]:
+    """Which values (in order, with their counts) the rows from `offset` on have; and how many
+    rows of these values lie before."""
+    passed, chosen = 0, []
+    for found, count in counted:
+        if passed + count > offset:
+            chosen.append(found)
+        else:
+            offset -= count
+            continue
+        passed += count
+        if passed >= offset + limit:
+            break
+    ends = [found for found in chosen if found is not None]
+    parts = []
+    if ends:
+        parts.append(Sql("{} BETWEEN ? AND ?", (min(ends), max(ends))).fill(value))
+    if None in chosen:
+        parts.append(Sql("{} IS NULL").fill(value))
+    return offset, any_of(parts)

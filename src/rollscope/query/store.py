@@ -149,7 +149,7 @@ class Store:
         Nothing can be written, no other file be read, no setting be changed.
         """
         self.reader.refresh()
-        return guarded.run(self.reader.cursor(), statement, params)
+        return guarded.run(self.reader, statement, params)
 
     # -- groups and tasks ------------------------------------------------------------------
 

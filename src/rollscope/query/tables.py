@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .sql import Sql
 
+if TYPE_CHECKING:
+    from rollscope.store.reader import Reader
+
+T = TypeVar("T")
+
 
 class Result:
-    """The rows that a statement gives: iterate them, or take them elsewhere."""
+    """The rows that a statement gives: iterate them, or take them elsewhere.
 
-    def __init__(self, cursor: Any, sql: Sql) -> None:
-        self._relation = cursor.sql(sql.text, params=sql.bound())
-        self.columns: list[str] = list(self._relation.columns)
+    Each time they are taken they are read anew, and again over the new files if one went away.
+    """
+
+    def __init__(
+        self, reader: Reader, sql: Sql, begin: Callable[[Any], None] = lambda cursor: None
+    ) -> None:
+        """`begin` is called with each new connection before the statement runs on it."""
+        self._reader = reader
+        self._sql = sql
+        self._begin = begin
+        self.columns: list[str] = self._taken(lambda relation: list(relation.columns))
+
+    def _taken(self, how: Callable[[Any], T]) -> T:
+        def work(_: Any) -> T:
+            cursor = self._reader.cursor()
+            try:
+                self._begin(cursor)
+                return how(cursor.sql(self._sql.text, params=self._sql.bound()))
+            finally:
+                cursor.close()
+
+        return self._reader.reading(work)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Every row as a tuple."""
-        return list(self._relation.fetchall())
+        return self._taken(lambda relation: list(relation.fetchall()))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.fetchall())
@@ -26,17 +50,17 @@ class Result:
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`."""
         needed("to_arrow", "pyarrow")
-        return self._relation.to_arrow_table()
+        return self._taken(lambda relation: relation.to_arrow_table())
 
     def to_polars(self) -> Any:
         """A `polars.DataFrame`."""
         needed("to_polars", "polars", "pyarrow")
-        return self._relation.pl()
+        return self._taken(lambda relation: relation.pl())
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`."""
         needed("to_pandas", "pandas", "numpy")
-        return self._relation.df()
+        return self._taken(lambda relation: relation.df())
 
 
 def needed(method: str, *packages: str) -> None:
