@@ -22,11 +22,13 @@ HERE = Path(__file__).parent
 PEERS = ("trackio", "mlflow", "weave")
 REPEATS = 3
 MILLION = int(os.environ.get("ROLLOUTS", "1000000"))
+WITH_BROWSER = str(HERE.parent / ".venv/bin/python")
+"""The environment that has Playwright."""
 
 
-def once(script: str, *arguments: object) -> dict[str, Any]:
+def once(script: str, *arguments: object, python: str = sys.executable) -> dict[str, Any]:
     """One measurement in a process of its own; {} if it failed (said on stderr)."""
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    command = [python, str(HERE / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=_environment())
     if done.returncode:
         print(f"{' '.join(map(str, arguments))} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
@@ -36,9 +38,9 @@ def once(script: str, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def median(script: str, *arguments: object) -> dict[str, float]:
+def median(script: str, *arguments: object, python: str = sys.executable) -> dict[str, float]:
     """Medians of three measurements."""
-    runs = [once(script, *arguments) for _ in range(REPEATS)]
+    runs = [once(script, *arguments, python=python) for _ in range(REPEATS)]
     names = {name for run in runs for name in run}
     return {n: statistics.median(run[n] for run in runs if n in run) for n in sorted(names)}
 
@@ -165,6 +167,7 @@ def _reading(report: Report) -> None:
             made = f"{folder}/large"
             once("reading.py", "make", made, MILLION)
         large = median("reading.py", "ask", made)
+        viewer = median("browser.py", made, python=WITH_BROWSER)
     newest = trackio.get("newest_ms")
     for name, must_small, must, figure in (
         ("page_ms", "15 ms", "60 ms", "filtered, sorted first page"),
@@ -179,6 +182,28 @@ def _reading(report: Report) -> None:
         must_small = f"≤ {must_small}" if must_small else "–"
         report.add(f"{figure}, 10,000 rollouts", must_small, f"{small[name]:.0f} ms", told)
         report.add(f"{figure}, {MILLION:,} rollouts", f"≤ {must}", f"{large[name]:.0f} ms")
+    _viewing(report, viewer, median("served.py", "first_page", 10_000))
+
+
+def _viewing(report: Report, viewer: dict[str, float], served: dict[str, float]) -> None:
+    report.add(
+        "first page of the list over HTTP, 10,000 rollouts",
+        "4 times as fast as Trackio",
+        f"{served['rollscope_ms']:.0f} ms" if served else "not measured",
+        f"Trackio's dashboard {served['trackio_ms']:.0f} ms ({served['times']:.1f}×)"
+        if served
+        else "–",
+    )
+    for name, must, unit, figure in (
+        ("usable_ms", "1,000", "ms", "page usable after navigation"),
+        ("filter_ms", "200", "ms", "a field filter to its first rows"),
+        ("rare_text_ms", "3,000", "ms", "a rare word in all text to its first rows"),
+        ("transcript_ms", "150", "ms", "opening a transcript"),
+        ("longest_task_ms", "50", "ms", "main thread blocked while scrolling through all, longest"),
+        ("memory_mb", "300", "MB", "memory of the tab"),
+    ):
+        told = f"{viewer[name]:.0f} {unit}" if name in viewer else "not measured"
+        report.add(f"viewer in Chromium, {MILLION:,} rollouts: {figure}", f"≤ {must} {unit}", told)
 
 
 def _beside(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import threading
 import time
 from typing import Any
+
+from served import serving
 
 RARE = "quetzalcoatl"
 FLAGS = [
@@ -35,29 +36,15 @@ new PerformanceObserver(list => {
 
 def measure(folder: str) -> dict[str, float]:
     """One visit: open, filter, search, read on, scroll through everything."""
-    import uvicorn
     from playwright.sync_api import sync_playwright
 
-    from rollscope import server
-    from rollscope.query import Store
-    from rollscope.server.serve import listen
-
-    socket = listen("127.0.0.1", 0)
-    runner = uvicorn.Server(
-        uvicorn.Config(server.app(Store(folder)), log_level="warning", timeout_graceful_shutdown=1)
-    )
-    thread = threading.Thread(target=runner.run, kwargs={"sockets": [socket]}, daemon=True)
-    thread.start()
-    url = f"http://127.0.0.1:{socket.getsockname()[1]}"
-    with sync_playwright() as playwright:
+    with serving("rollscope", folder) as url, sync_playwright() as playwright:
         chromium = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(180_000)
         found = _visit(page, url)
         browser.close()
-    runner.should_exit = True
-    thread.join(30)
     return found
 
 

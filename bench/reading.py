@@ -77,25 +77,30 @@ def ask(folder: str) -> dict[str, float]:
 
 def trackio(count: int) -> dict[str, float]:
     """Trackio's own store, asked through its own functions."""
-    import peers
-
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        logger = peers.Trackio(Path(folder))
-        done = 0
-        for batch in workloads.steps("A", count // 512 + 1):
-            for rollout in batch[: count - done]:
-                if done == count // 2:
-                    rollout.messages[1].content = f"{rollout.messages[1].content} {RARE}"
-                logger.log(rollout)
-                done += 1
-            time.sleep(0.2)
-        logger.finish()
+        logger = trackio_store(Path(folder), count)
         assert len(logger.search(RARE)) == 1
         return {
-            "rollouts": done,
+            "rollouts": count,
             "newest_ms": _ms(logger.first_page),
             "rare_any_ms": _ms(lambda: logger.search(RARE), 3),
         }
+
+
+def trackio_store(folder: Path, count: int) -> Any:
+    """The same rollouts in a folder of Trackio's."""
+    import peers
+
+    logger, done = peers.Trackio(folder), 0
+    for batch in workloads.steps("A", count // 512 + 1):
+        for rollout in batch[: count - done]:
+            if done == count // 2:
+                rollout.messages[1].content = f"{rollout.messages[1].content} {RARE}"
+            logger.log(rollout)
+            done += 1
+        time.sleep(0.2)
+    logger.finish()
+    return logger
 
 
 def _page(store: Any, query: str, order: str) -> None:

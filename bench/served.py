@@ -1,0 +1,136 @@
+"""The servers that people look at their rollouts through, asked over HTTP.
+
+python served.py rollscope FOLDER      serve a store; the address on stdout, ends with stdin
+python served.py trackio FOLDER        the same for a folder of Trackio's, by its own dashboard
+python served.py first_page 10000      both at once over the same rollouts: a JSON object on stdout
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+PAGE = 50
+"""Rows of Trackio's page of traces."""
+
+
+def first_page(count: int, rounds: int = 30) -> dict[str, float]:
+    """The first page of the list, asked of both in turn: medians, and how much faster ours is."""
+    import reading
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        reading.make(f"{folder}/ours", count)
+        reading.trackio_store(Path(folder, "theirs"), count)
+        with (
+            serving("rollscope", f"{folder}/ours") as ours,
+            serving("trackio", f"{folder}/theirs") as theirs,
+        ):
+            return _in_turn(ours, theirs, count, rounds)
+
+
+def _in_turn(ours: str, theirs: str, count: int, rounds: int) -> dict[str, float]:
+    asks = {"rollscope": _rollscope(ours, count), "trackio": _trackio(theirs)}
+    spent: dict[str, list[float]] = {name: [] for name in asks}
+    for number in range(rounds + 3):
+        for name, ask in asks.items():
+            start = time.perf_counter()
+            rows = ask(number)
+            if number >= 3:  # the first ones warm up
+                spent[name].append((time.perf_counter() - start) * 1e3)
+            assert rows == PAGE, (name, rows)
+    found = {f"{name}_ms": statistics.median(times) for name, times in spent.items()}
+    return {**found, "times": found["trackio_ms"] / found["rollscope_ms"]}
+
+
+def _rollscope(url: str, count: int) -> Callable[[int], int]:
+    """As the viewer asks. Another query each time, which finds all: no answer is one kept."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+
+    def ask(number: int) -> int:
+        query = quote(f"step:{-number - 1}..")
+        connection.request("GET", f"/api/rollouts?q={query}&at=0&limit={PAGE}")
+        answer = json.loads(connection.getresponse().read())
+        assert answer["count"] == count
+        return len(answer["rows"])
+
+    return ask
+
+
+def _trackio(url: str) -> Callable[[int], int]:
+    """As its page of traces asks (frontend/src/pages/Traces.svelte)."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    asked = {"project": "bench", "run": "run", "run_id": None, "search": "", "step": None}
+    body = json.dumps({**asked, "sort": "request_time_desc", "limit": PAGE, "offset": 0})
+
+    def ask(_: int) -> int:
+        connection.request("POST", "/api/get_traces", body, {"content-type": "application/json"})
+        return len(json.loads(connection.getresponse().read())["data"])
+
+    return ask
+
+
+@contextlib.contextmanager
+def serving(name: str, folder: str) -> Iterator[str]:
+    """A server in a process of its own; its address."""
+    command = [sys.executable, __file__, name, folder]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("http"):
+                break
+        yield line.strip()
+    finally:
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        process.kill()
+
+
+def rollscope(folder: str) -> None:
+    import uvicorn
+
+    from rollscope import server
+    from rollscope.query import Store
+    from rollscope.server.serve import listen
+
+    socket = listen("127.0.0.1", 0)
+    config = uvicorn.Config(
+        server.app(Store(folder)), log_level="warning", timeout_graceful_shutdown=1
+    )
+    runner = uvicorn.Server(config)
+    thread = threading.Thread(target=runner.run, kwargs={"sockets": [socket]}, daemon=True)
+    thread.start()
+    print(f"http://127.0.0.1:{socket.getsockname()[1]}", flush=True)
+    sys.stdin.read()
+    runner.should_exit = True
+    thread.join(30)
+
+
+def trackio(folder: str) -> None:
+    os.environ["TRACKIO_DIR"] = folder
+    import trackio
+
+    _, url, _, _ = trackio.show(project="bench", open_browser=False, block_thread=False)
+    print(url, flush=True)
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    name, given = sys.argv[1:]
+    if name == "first_page":
+        print("\n" + json.dumps(first_page(int(given))))
+    else:
+        {"rollscope": rollscope, "trackio": trackio}[name](given)
