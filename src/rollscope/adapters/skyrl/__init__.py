@@ -100,8 +100,16 @@ def main() -> None:
 
 
 def _train(config: Any) -> None:
-    """The whole training. SkyRL runs it in a Ray task, away from the head node."""
-    traced(_experiment(config))(config).run()
+    """The whole training. SkyRL runs it in a Ray task, away from the head node.
+
+    The run is finished here: Ray may kill the task's process as soon as the task is over.
+    """
+    try:
+        traced(_experiment(config))(config).run()
+    finally:
+        run = capture.active()
+        if run is not None:
+            run.finish()
 
 
 def _experiment(config: Any) -> type[Any]:
