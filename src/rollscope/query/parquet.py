@@ -38,7 +38,7 @@ _ORDER = {
     "facts": "t.rollout, t.time, t.n",
 }
 """The tables of a shard; metrics belong to runs and come last."""
-_SHARD = 64 << 20
+_SHARD = 32 << 20
 """Bytes of messages that a shard should have on disk, about."""
 _FIRST, _MOST = 512, 100_000
 """Rollouts of the first shard, and of any."""
