@@ -78,7 +78,8 @@ class Trackio(Sink):
         """A client of the server, None for the local store; and where that is."""
         if space is not None:
             if "space_id" not in self.target.hints:  # nobody has prepared the Space yet
-                trackio.init(self._project, self._run, space_id=space, resume="allow", embed=False)
+                quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+                trackio.init(self._project, self._run, space_id=space, resume="allow", **quiet)
             token = trackio.huggingface_hub.utils.get_token()
             return trackio.RemoteClient(space, hf_token=token, verbose=False), f"Space {space}"
         if server is not None:
