@@ -12,7 +12,7 @@ from driving import run_legacy, run_v1
 from world import SameAgain, dataset_rows, legacy_batch, make_config, stored
 
 import rollscope
-from rollscope.adapters.verl import convert, recording, trainer, worker
+from rollscope.adapters.verl import convert, recording, trainer, trainer_legacy, trainer_v1, worker
 from rollscope.capture.live import LiveRollout
 
 
@@ -75,7 +75,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return raises
 
     keep = {"traced", "patch", "guard", "inside", "here"}
-    for module in (convert, recording, worker, trainer):
+    for module in (convert, recording, worker, trainer, trainer_legacy, trainer_v1):
         for name, found in inspect.getmembers(module, inspect.isfunction):
             wraps = name in keep or name.startswith("patch") or name == "_recorded"
             if found.__module__.startswith("rollscope") and not wraps:

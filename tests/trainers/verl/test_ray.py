@@ -4,16 +4,12 @@ Only the engine, the grader and the optimiser's step are not real."""
 
 import json
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import torch
-from ray.cluster_utils import Cluster
 from tensordict import TensorDict
 from world import (
     Engine,
@@ -23,53 +19,13 @@ from world import (
     legacy_batch,
     make_config,
     reward_of,
-    stored,
     v1_batch,
+    wait_for,
 )
 
-from rollscope import capture
 from rollscope.model import Rollout
 
 WORKERS = "actor_rollout_ref.rollout.agent.num_workers=2"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """Started with no variable of ours in its environment."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # so that actors find the fake engine
-    ours = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("ROLLSCOPE")}
-    node = {"num_cpus": 16, "object_store_memory": 200 * 2**20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=node)
-    os.environ.update(ours)
-    yield made
-    made.shutdown()
-
-
-@pytest.fixture
-def driver(cluster: Cluster, own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A driver that asks by its environment and then connects to the cluster."""
-    monkeypatch.setenv("ROLLSCOPE", "on")
-    monkeypatch.setenv("ROLLSCOPE_QUIET", "on")
-    import verl  # noqa: F401  loads the plugin
-
-    ray.init(address=cluster.address, log_to_driver=False)
-    yield own_store
-    run = capture.active()
-    if run is not None:
-        run.finish()
-    ray.shutdown()
-
-
-def wait_for(store: Path, ready: Callable[[list[Rollout]], bool]) -> list[Rollout]:
-    """What is stored, once it is as it should be: actors write on, this process reads."""
-    deadline = time.monotonic() + 120
-    found: list[Rollout] = []
-    while time.monotonic() < deadline:
-        found = stored(store) if store.exists() else []
-        if found and ready(found):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not ready after 120 s: {found}")
 
 
 def check(found: list[Rollout], engine: Engine) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -125,10 +126,7 @@ class Engine(LLMServerClient):
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **kwargs: Any
     ) -> TokenOutput:
         await asyncio.sleep(0)
-        if self.tokenizer_real is None:
-            path = self.config.actor_rollout_ref.model.path
-            self.tokenizer_real = AutoTokenizer.from_pretrained(path)
-        text = self.tokenizer_real.decode(prompt_ids)
+        text = self.read(prompt_ids)
         if self.fail is not None:
             self.fail(text)
         answered = text.count("<|im_start|>tool")
@@ -149,6 +147,12 @@ class Engine(LLMServerClient):
             stop_reason="completed",
             extra_fields={"global_steps": 7, "min_global_steps": 7, "max_global_steps": 7},
         )
+
+    def read(self, ids: list[int]) -> str:
+        if self.tokenizer_real is None:
+            path = self.config.actor_rollout_ref.model.path
+            self.tokenizer_real = AutoTokenizer.from_pretrained(path)
+        return str(self.tokenizer_real.decode(ids))
 
     def conversations(self) -> list[list[dict[str, Any]]]:
         """The turns of each rollout, in the order in which rollouts began."""
@@ -227,6 +231,18 @@ def v1_batch(columns: dict[str, list[Any]], step: int = 3, validate: bool = Fals
     if validate:
         batch["validate"] = NonTensorData(True)
     return batch
+
+
+def wait_for(store: Path, ready: Callable[[list[Rollout]], bool]) -> list[Rollout]:
+    """What is stored, once it is as it should be: actors write on, this process reads."""
+    deadline = time.monotonic() + 120
+    found: list[Rollout] = []
+    while time.monotonic() < deadline:
+        found = stored(store) if store.exists() else []
+        if found and ready(found):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"not ready after 120 s: {found}")
 
 
 # -- what was stored -------------------------------------------------------------------

@@ -41,6 +41,8 @@ class Job(msgspec.Struct, kw_only=True):
     """What verl knows about one agent loop besides its outputs."""
 
     step: int | None = None
+    step_is_version: bool = False
+    """verl counts its steps by the weights here: see `counts_versions`."""
     validate: bool = False
     fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The dataset's row and verl's ids: `uid`, `session_id`, `raw_prompt`, `extra_info`, ..."""
@@ -99,6 +101,9 @@ def convert(
         _add_outputs(rollout, outputs, job, tokenizer, problems)
     else:
         _add_unfinished(rollout, job, tokenizer, problems)
+    if job.step_is_version and rollout.policy_version is not None:
+        # Validation is of the weights that wrote it; training makes the next ones.
+        rollout.step = rollout.policy_version + (not job.validate)
     rollout.task = task_of(fields)
     _link_generations(rollout, job)
     _link_tools(rollout, job)
@@ -122,6 +127,18 @@ def identity(job: Job) -> tuple[str | None, int | None]:
     if uid is None or number is None:
         return None, index
     return row_key("eval" if job.validate else "train", job.step, uid, number), index
+
+
+def step_of(config: Mapping[str, Any] | None, value: Any) -> int | None:
+    """The training step, from what verl calls `global_steps` of a prompt."""
+    step = None if counts_versions(config) else _whole(value)
+    return None if step is None or step < 0 else step  # -1: verl was told none
+
+
+def counts_versions(config: Mapping[str, Any] | None) -> bool:
+    """Is this verl's `fully_async_policy`? It generates without a step: its `global_steps` are
+    the number of the prompt there, and its own metrics stand at the version of the weights."""
+    return config is not None and config.get("async_training") is not None
 
 
 def places(groups: Sequence[Any], rows: Sequence[Any] | None, n: int) -> list[int | None]:

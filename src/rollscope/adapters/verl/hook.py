@@ -9,6 +9,7 @@ the functions are wrapped; else nothing happens.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
@@ -17,7 +18,7 @@ from typing import Any
 from ... import capture
 from ...capture import Run, Sample, guard
 from .._imports import when_imported
-from . import trainer, worker
+from . import trainer, trainer_legacy, trainer_v1, worker
 from .patching import replace, restore
 from .recording import traced
 
@@ -26,6 +27,9 @@ BACKEND = "rollscope"
 
 _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 _LEGACY, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
+_SEPARATE = "verl.experimental.separation.ray_trainer"
+"""What `fully_async_policy` and `one_step_off_policy` are built on: it has `compute_advantage`
+under a name of its own."""
 
 _CONFIGURED = {
     (_AGENT_LOOP, "AgentLoopWorker"): "worker",
@@ -41,10 +45,14 @@ _PATCHES: dict[str, dict[str, Callable[[ModuleType], None]]] = {
         "verl.utils.rollout_trace": lambda module: _patch_ops(module),
     },
     "trainer": {
-        _AGENT_LOOP: trainer.patch_manager,
-        _LEGACY: trainer.patch_legacy,
-        _V1: trainer.patch_v1,
-        "verl.trainer.ppo.v1.replay_buffer": trainer.patch_replay_buffer,
+        _AGENT_LOOP: trainer_legacy.patch_manager,
+        _LEGACY: trainer_legacy.patch,
+        _SEPARATE: trainer_legacy.patch_advantage,
+        "verl.experimental.fully_async_policy.fully_async_trainer": (
+            trainer_legacy.patch_fully_async
+        ),
+        _V1: trainer_v1.patch,
+        "verl.trainer.ppo.v1.replay_buffer": trainer_v1.patch_replay_buffer,
         "verl.utils.tracking": trainer.patch_tracking,
     },
 }
@@ -87,8 +95,18 @@ class _Config:
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__["config"] = value
         with guard("adapter verl: reading the configuration"):
-            if _consider(value, self.role) is not None and self.role == "worker":
-                worker.patch_class(type(instance))
+            if _consider(value, self.role) is not None:
+                with contextlib.suppress(AttributeError):  # that was told already
+                    _patch_class(type(instance), self.role)
+
+
+def _patch_class(cls: type, role: str) -> None:
+    """An actor's own class, into which Ray has copied the methods of its bases."""
+    legacy = sys.modules.get(_LEGACY)
+    if role == "worker":
+        worker.patch_class(cls)
+    elif legacy is not None and issubclass(cls, legacy.RayPPOTrainer):
+        trainer_legacy.patch_class(cls)
 
 
 def _consider(config: Any, role: str, asked: bool = False) -> Run | None:

@@ -14,7 +14,7 @@ import functools
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,8 +27,8 @@ from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
 from ...capture.sample import draw
 from ...model import Rollout
-from .convert import Job, convert, identity, places, task_of
-from .patching import replace
+from .convert import Job, convert, counts_versions, identity, places, step_of, task_of
+from .patching import replace, wrap_class
 from .recording import Recording, current, traced
 
 SEAMS = ("AgentLoopWorker._run_agent_loop", "AgentLoopWorker._compute_score", "rollout_trace_op")
@@ -40,30 +40,9 @@ def patch(module: ModuleType) -> None:
 
 
 def patch_class(worker: type) -> None:
-    """Wrap them in this class, its bases, and in subclasses that have the very same functions:
-    Ray copies every inherited method into an actor's class, where a change of the base would
-    not be seen, and where another function than the base's would be sent by value."""
-    for name, wrap in (("_run_agent_loop", _run_agent_loop), ("_compute_score", _compute_score)):
-        for cls in worker.__mro__:
-            method = vars(cls).get(name)
-            if method is None or method in _wrappers:
-                continue
-            wrapped = wrap(method)
-            _wrappers.add(wrapped)
-            for owner in _with_subclasses(cls):
-                if vars(owner).get(name) is method:
-                    replace(owner, name, wrapped)
-
-
-_wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Ours. A mark on the function would not do: Ray wraps actors' methods and copies all marks."""
-
-
-def _with_subclasses(cls: type) -> Iterator[type]:
-    yield cls
-    subclasses: list[type] = cls.__subclasses__()
-    for sub in subclasses:
-        yield from _with_subclasses(sub)
+    """Wrap them in this class, and in classes that have them from it."""
+    wrap_class(worker, "_run_agent_loop", _run_agent_loop)
+    wrap_class(worker, "_compute_score", _compute_score)
 
 
 def patch_tools(module: ModuleType) -> None:
@@ -210,7 +189,8 @@ def _job(
     validate = bool(trajectory.get("validate"))
     fields = {k: _field(v) for k, v in kwargs.items() if k not in ("agent_name", "trace")}
     return Job(
-        step=_step(fields.get("global_steps", trajectory.get("step"))),
+        step=step_of(worker.config, fields.get("global_steps", trajectory.get("step"))),
+        step_is_version=counts_versions(worker.config),
         validate=validate,
         fields=fields,
         agent_name=_name(kwargs.get("agent_name")),
@@ -230,13 +210,6 @@ def _field(value: Any) -> Any:
     if isinstance(value, list) or getattr(value, "ndim", 0) == 1:
         return [dict(v) if isinstance(v, dict) else v for v in value]
     return value
-
-
-def _step(value: Any) -> int | None:
-    try:
-        return None if value is None else int(value)
-    except (TypeError, ValueError, RuntimeError):  # v1 hands the whole column over
-        return None
 
 
 def _name(value: Any) -> str | None:

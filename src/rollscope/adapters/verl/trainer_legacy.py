@@ -1,0 +1,212 @@
+"""What the legacy trainer, and those built on it, learn about a rollout later.
+
+They have no name for a row and sort their batches anew for balance. So each row is known by
+its uid and its tokens, noted when the batch came back from the workers: in the trainer's own
+process, or, with `fully_async_policy`, when it is taken out of the queue.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ... import capture
+from ...capture import guard
+from .._arrays import batch_on_host
+from .convert import row_key, step_of
+from .patching import original, replace, wrap_class
+from .trainer import MASKED, NAMES, annotate_all, facts_of, score
+
+_ROW = ("prompts", "responses")
+_REMEMBERED = 8
+"""Batches whose rows are known: `one_step_off_policy` generates one ahead of the training."""
+
+
+class _Rows:
+    """The rows that came back from the workers, so that they are known again later."""
+
+    def __init__(self) -> None:
+        self._batches: deque[dict[tuple[str, bytes], list[str]]] = deque(maxlen=_REMEMBERED)
+        self.rewards_are_late = False
+
+    def note(self, rows: Iterable[tuple[Any, str, Mapping[str, Any], int]]) -> None:
+        """One batch: uid, key, and where the tokens are (arrays and the number in them)."""
+        keys: dict[tuple[str, bytes], list[str]] = {}
+        for uid, key, batch, i in rows:
+            keys.setdefault((str(uid), _digest(batch, i)), []).append(key)
+        self._batches.append(keys)
+
+    def find(self, data: Any, batch: Mapping[str, Any]) -> list[str | None]:
+        """The key of each row. Equal rows of one group are taken in order: they are equal."""
+        left = {name: list(keys) for known in self._batches for name, keys in known.items()}
+        found: list[str | None] = []
+        for i, uid in enumerate(data.non_tensor_batch.get("uid", ())):
+            keys = left.get((str(uid), _digest(batch, i)))
+            found.append(keys.pop(0) if keys else None)
+        return found
+
+
+def _digest(batch: Mapping[str, Any], row: int) -> bytes:
+    data = batch["prompts"][row].tobytes() + batch["responses"][row].tobytes()
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+_known = _Rows()
+
+
+# -- advantages and updates ------------------------------------------------------------
+
+
+def patch(module: ModuleType) -> None:
+    """`RayPPOTrainer` and the function that computes its advantages."""
+    patch_class(module.RayPPOTrainer)
+    patch_advantage(module)
+
+
+def patch_class(trainer: type) -> None:
+    """The methods of this class, and of classes that have them from it."""
+    wrap_class(trainer, "_update_actor", _update_actor)
+    wrap_class(trainer, "_compute_reward_colocate", _compute_reward_colocate)
+
+
+def patch_advantage(module: ModuleType) -> None:
+    """`compute_advantage`, in whichever module's name a trainer calls it."""
+    compute = original(module.compute_advantage)
+
+    @functools.wraps(compute)
+    def compute_advantage(data: Any, *args: Any, **kwargs: Any) -> Any:
+        result = compute(data, *args, **kwargs)
+        with guard("adapter verl: advantages"):
+            _annotate(result)
+        return result
+
+    replace(module, "compute_advantage", compute_advantage)
+
+
+def _compute_reward_colocate(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def compute_reward_colocate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        _known.rewards_are_late = True
+        return result
+
+    return compute_reward_colocate
+
+
+def _update_actor(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def update_actor(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, batch, *args, **kwargs)
+        with guard("adapter verl: trained rows"):
+            found = batch_on_host(batch.batch, (*_ROW, "response_mask"))
+            left = [bool(mask.any()) for mask in found["response_mask"]]
+            keys = list(zip(_known.find(batch, found), left, strict=True))
+            step = _trained_step(self)
+            trained = [key for key, is_left in keys if key and is_left]
+            annotate_all(trained, fate="trained", trained_step=step)
+            masked = [key for key, is_left in keys if key and not is_left]
+            annotate_all(masked, fate="masked", fate_reason=MASKED)
+        return result
+
+    return update_actor
+
+
+def _trained_step(trainer: Any) -> int:
+    """The step that verl's own metrics of this update stand at. `fully_async_policy` counts
+    the versions of the weights: what is trained now becomes the next one."""
+    version = getattr(trainer, "current_param_version", None)
+    return int(trainer.global_steps) if version is None else int(version) + 1
+
+
+def _annotate(data: Any) -> None:
+    run = capture.active()
+    if run is None or "responses" not in data.batch:  # the v1 trainer calls this function too
+        return
+    batch = batch_on_host(data.batch, NAMES)
+    late, _known.rewards_are_late = _known.rewards_are_late, False
+    width = batch["prompts"].shape[1]
+    unknown = 0
+    for row, key in enumerate(_known.find(data, batch)):
+        if key is None:
+            unknown += 1
+            continue
+        attention = batch["attention_mask"][row]
+        prompt, length = int(attention[:width].sum()), int(attention[width:].sum())
+        facts = facts_of(batch, row, prompt, length)
+        run.annotate(key=key, reward=score(batch, row) if late else None, **facts)
+    if unknown:
+        capture.report("adapter verl", "rows without a rollout: their advantages are not recorded")
+
+
+# -- where batches come from -----------------------------------------------------------
+
+
+def patch_manager(module: ModuleType) -> None:
+    """`AgentLoopManager.generate_sequences`: the trainer's batch, before it is sorted."""
+    from verl.utils.ray_utils import auto_await
+
+    manager = module.AgentLoopManager
+    inner = manager.generate_sequences.__wrapped__  # below verl's auto_await
+
+    @functools.wraps(inner)
+    async def generate_sequences(self: Any, prompts: Any) -> Any:
+        output = await inner(self, prompts)
+        with guard("adapter verl: rows of the batch"):
+            if prompts.meta_info.get("validate", False):
+                _drop_padding(self, prompts)
+            else:
+                _note(self, prompts, output)
+        return output
+
+    replace(manager, "generate_sequences", auto_await(generate_sequences))
+
+
+def _note(manager: Any, prompts: Any, output: Any) -> None:
+    uids, rows = (prompts.non_tensor_batch.get(name) for name in ("uid", "priority"))
+    if uids is None or rows is None or len(output) != len(uids):
+        return
+    step = step_of(manager.config, prompts.meta_info.get("global_steps"))
+    batch = batch_on_host(output.batch, _ROW)
+    _known.note(
+        (uid, row_key("train", step, uid, int(rows[i])), batch, i) for i, uid in enumerate(uids)
+    )
+
+
+def _drop_padding(manager: Any, prompts: Any) -> None:
+    """verl fills a validation batch up with copies of its first rows, and throws them away."""
+    uids, rows = (prompts.non_tensor_batch.get(name) for name in ("uid", "priority"))
+    if uids is None or rows is None:
+        return
+    step = step_of(manager.config, prompts.meta_info.get("global_steps"))
+    n = int(manager.rollout_config.val_kwargs.n)
+    seen: dict[str, int] = {}
+    copies = []
+    for uid, row in zip(uids, rows, strict=True):
+        seen[uid] = seen.get(uid, 0) + 1
+        if seen[uid] > n:
+            copies.append(row_key("eval", step, uid, int(row)))
+    annotate_all(copies, fate="dropped", fate_reason="padding: a copy that verl throws away")
+
+
+def patch_fully_async(module: ModuleType) -> None:
+    """`fully_async_policy`: its trainer puts batches together out of a queue, a group each."""
+    assemble = module.assemble_batch_from_rollout_samples
+
+    @functools.wraps(assemble)
+    def assemble_batch_from_rollout_samples(samples: Any, *args: Any, **kwargs: Any) -> Any:
+        with guard("adapter verl: rows of the batch"):
+            _known.note(row for sample in samples for row in _group_rows(sample.full_batch))
+        return assemble(samples, *args, **kwargs)
+
+    replace(module, assemble.__name__, assemble_batch_from_rollout_samples)
+
+
+def _group_rows(group: Any) -> Iterable[tuple[Any, str, Mapping[str, Any], int]]:
+    """The rows of one group, which one worker made in one go: their order is their place."""
+    batch = batch_on_host(group.batch, _ROW)
+    for i, uid in enumerate(group.non_tensor_batch["uid"]):
+        yield uid, row_key("train", None, uid, i), batch, i
