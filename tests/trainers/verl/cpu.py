@@ -8,6 +8,7 @@ known functions of the tokens) and the carrying of weights between the two (`Wei
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,19 +87,17 @@ def training_config(model: Path, folder: Path, *overrides: str, prompts: int = 8
 
 
 def make_engine(config: Any) -> Engine:
-    engine = KINDS[config.get("engine", "plain")](config, None)
+    engine = KINDS[config.get("speaks", "plain")](config, None)
     engine.record = Path(config.record)
     engine.record.mkdir(parents=True, exist_ok=True)
     return engine
 
 
 class Dull(Engine):
-    """Says the same every time to prompts with an odd number: their groups have no signal."""
+    """Says the same every time to prompt 1: its group has no signal."""
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], **kwargs: Any) -> Any:
-        text = self.read(prompt_ids)
-        number = int(text.split("(")[1].split(")")[0])
-        self.is_numbered = number % 2 == 0 or number >= 900
+        self.is_numbered = "(1)" not in self.read(prompt_ids)
         return await super().generate(request_id, prompt_ids=prompt_ids, **kwargs)
 
 
@@ -115,7 +114,17 @@ class Failing(Engine):
         return await super().generate(request_id, prompt_ids=prompt_ids, **kwargs)
 
 
-KINDS = {"plain": Engine, "dull": Dull, "failing": Failing}
+class Drifting(Engine):
+    """Its log probabilities are the actor's, except for prompt 1, where they are far off."""
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], **kwargs: Any) -> Any:
+        output = await super().generate(request_id, prompt_ids=prompt_ids, **kwargs)
+        off = 50.0 if "(1)" in self.read(prompt_ids) else 0.0
+        output.log_probs = [logprob(TRAINED, i) - off for i in output.token_ids]
+        return output
+
+
+KINDS = {"plain": Engine, "dull": Dull, "failing": Failing, "drifting": Drifting}
 
 
 class Workers:
@@ -193,7 +202,16 @@ class WithoutGpus(PPOTrainer):
 class Sync(WithoutGpus, PPOTrainerSync): ...
 
 
-class ColocateAsync(WithoutGpus, PPOTrainerColocateAsync): ...
+class ColocateAsync(WithoutGpus, PPOTrainerColocateAsync):
+    def on_step_begin(self) -> None:
+        """Wait until nothing is being generated, so that what is left over is left over."""
+        import transfer_queue as tq
+
+        def is_open(tag: dict[str, Any]) -> bool:
+            return tag.get("is_prompt", False) and tag["status"] in ("pending", "running")
+
+        while any(is_open(tag) for tag in (tq.kv_list("train") or {}).get("train", {}).values()):
+            time.sleep(0.1)
 
 
 @ray.remote

@@ -104,3 +104,90 @@ def check_metrics(store: Path, found: list[Rollout]) -> None:
         evals = [r for r in found if (r.split, r.step, r.fate) == ("eval", step, "scored")]
         (name,) = [n for n in metrics[step] if n.startswith("val-") and "score/mean" in n]
         assert metrics[step][name] == pytest.approx(sum(r.reward for r in evals) / 3, abs=1e-5)
+
+
+NO_VALIDATION = ("trainer.test_freq=-1", "trainer.val_before_train=False")
+ONE_STEP = ("trainer.total_training_steps=1", *NO_VALIDATION)
+
+
+def fates(found: list[Rollout]) -> Counter[tuple[str | None, str | None]]:
+    return Counter((r.fate, r.fate_reason) for r in found)
+
+
+def test_groups_without_signal_and_groups_too_many_are_dropped_with_the_reason(
+    driver: Path, model: Path, tmp_path: Path
+) -> None:
+    """The v1 trainer's dynamic sampling: prompt 1 is filtered and two prompts take its place,
+    which is one group more than the batch takes."""
+    config = training_config(
+        model,
+        tmp_path,
+        *ONE_STEP,
+        "+speaks=dull",
+        "algorithm.filter_groups.enable=True",
+        "algorithm.filter_groups.metric=reward",
+        "algorithm.filter_groups.max_inflight_gen_batches=2",
+    )
+    run_ppo(config, RunnerV1)
+    expected = {
+        ("trained", None): 4,
+        ("dropped", "filter_groups: same reward in the whole group"): 2,
+        ("dropped", "surplus: more groups than the batch takes"): 2,
+    }
+    found = wait_for(driver, lambda r: fates(r) == expected)
+    same = [r for r in found if r.fate_reason and r.fate_reason.startswith("filter_groups")]
+    assert {str(r.task) for r in same} == {"1"} and len({r.reward for r in same}) == 1
+    for rollout in found:
+        assert (rollout.advantage is None) == (rollout.fate == "dropped")
+        assert (rollout.trained_step is None) == (rollout.fate == "dropped")
+        assert len([m for m in rollout.messages if m.sampled]) == 2
+
+
+def test_groups_that_are_too_old_or_failed_are_dropped_with_the_reason(
+    driver: Path, model: Path, tmp_path: Path
+) -> None:
+    """The asynchronous v1 trainer: one batch is generated ahead, and may not be a step old."""
+    config = training_config(
+        model,
+        tmp_path,
+        *NO_VALIDATION,
+        "+speaks=failing",
+        "trainer.v1.trainer_mode=colocate_async",
+        "trainer.v1.sampler.max_off_policy_threshold=1",
+        "trainer.v1.sampler.max_off_policy_strategy=drop",
+        prompts=16,
+    )
+    run_ppo(config, RunnerV1)
+    expected = {
+        ("trained", None): 8,
+        ("failed", "the agent loop raised"): 1,
+        ("dropped", "failed group: one of its rollouts failed"): 1,
+        ("dropped", "off-policy: too old"): 4,
+        ("scored", None): 4,  # generated ahead at the last step, and never asked for
+    }
+    found = wait_for(driver, lambda r: fates(r) == expected)
+    (failed,) = [r for r in found if r.fate == "failed"]
+    assert (failed.error.type, failed.error.text) == ("ConnectionError", "engine is gone")
+    (sibling,) = [r for r in found if r.fate_reason and r.fate_reason.startswith("failed group")]
+    assert failed.group == sibling.group and str(failed.task) == "1"
+    assert {r.step for r in found if r.fate_reason == "off-policy: too old"} == {1}
+    assert Counter(r.trained_step for r in found) == {1: 4, 2: 4, None: 10}
+
+
+@pytest.mark.parametrize("version", ["legacy", "v1"])
+def test_rollouts_of_which_verl_rejects_every_token_are_masked_not_trained(
+    version: str, driver: Path, model: Path, tmp_path: Path
+) -> None:
+    config = training_config(
+        model,
+        tmp_path,
+        *ONE_STEP,
+        "+speaks=drifting",
+        "algorithm.rollout_correction.rollout_rs=seq_mean_k2",
+        "algorithm.rollout_correction.rollout_rs_threshold='1.0'",
+    )
+    run_ppo(config, RUNNERS[version])
+    reason = "rollout correction: every token was rejected"
+    expected = {("trained", None): 2, ("masked", reason): 2}
+    found = wait_for(driver, lambda r: fates(r) == expected)
+    assert {(str(r.task), r.fate) for r in found} == {("0", "trained"), ("1", "masked")}
