@@ -1,6 +1,7 @@
 """slime's real `Sample` and its real log functions, calling ours through its own hooks."""
 
 import copy
+import inspect
 import json
 import subprocess
 from argparse import Namespace
@@ -12,6 +13,7 @@ import torch
 from slime.observability import rollout_metrics
 from slime.observability.rollout_data_utils import save_debug_rollout_data
 from slime.observability.trace_utils import trace_span
+from slime.utils.misc import load_function
 from slime.utils.types import Sample
 from transformers import AutoTokenizer
 from world import flat, lines, make_model, stored
@@ -184,16 +186,103 @@ def test_misaligned_values_are_missing_and_counted(args, model: Path, own_store:
     assert any("rollout_log_probs" in p["text"] for info in infos for p in info["problems"])
 
 
-def test_a_broken_adapter_does_not_reach_slime(args, model: Path, monkeypatch) -> None:
-    from rollscope.adapters.slime import hook
+def test_what_is_generated_and_not_trained_on_is_recorded_as_dropped(
+    args, model: Path, own_store: Path
+) -> None:
+    """As slime's rollout function calls its hooks: all samples first, then the batch."""
+    engine = Engine(model)
+    groups = [[engine.sample(2 * g + i, reward=float(g)) for i in range(2)] for g in range(3)]
+    groups[2][1].status = Sample.Status.FAILED
+    kept = copy.deepcopy(groups)
+    process = load_function("rollscope.adapters.slime.log_all")
+    assert process(args, groups, None) is None
+    rollout_metrics.log_rollout_data(7, args, groups[:1], None, 1.0)
+    assert groups == kept
+    rollout_metrics.log_rollout_data(8, args, [[engine.sample(6), engine.sample(7)]], None, 1.0)
+    found = {r.key: r for r in logged(own_store)}
+    fates = {n: (found[f"train/{n}"].fate, found[f"train/{n}"].trained_step) for n in range(8)}
+    assert fates == {
+        0: ("scored", 7), 1: ("scored", 7), 2: ("dropped", None), 3: ("dropped", None),
+        4: ("dropped", None), 5: ("failed", None), 6: ("generated", 8), 7: ("generated", 8),
+    }  # fmt: skip
+    assert {found[f"train/{n}"].step for n in range(6)} == {7}
+    assert (found["train/3"].group, found["train/3"].index) == ("train/1", 1)
+    assert "dynamic sampling filter" in str(found["train/2"].fate_reason)
 
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("sabotage")
 
-    for name in ("_join", "_frozen", "_record", "_metrics", "_later"):
-        monkeypatch.setattr(hook, name, broken)
-    assert adapter.log(1, args, [Engine(model).sample(0)], None, 1.0) is False
-    rollout_metrics.log_rollout_data(1, args, [Engine(model).sample(0)], None, 1.0)
+def test_a_sample_that_goes_on_at_a_later_step_is_one_rollout(
+    args, model: Path, own_store: Path
+) -> None:
+    """Partial rollouts: aborted when a batch was full, kept by slime, and ended two steps on."""
+    engine = Engine(model)
+    sample = engine.sample(0, "First")
+    sample.metadata["start_rollout_id"] = 5
+    sample.status = Sample.Status.ABORTED
+    rollout_metrics.log_rollout_data(5, args, [sample], None, 1.0)
+    sample.status = Sample.Status.COMPLETED
+    sample.reward = 1.0
+    engine.say(sample, " and then.<|im_end|>", version="4")
+    rollout_metrics.log_rollout_data(7, args, [sample], None, 1.0)
+    (rollout,) = logged(own_store)
+    assert (rollout.step, rollout.trained_step, rollout.fate) == (5, 7, "scored")
+    assert [m.content for m in rollout.messages if m.sampled] == ["First and then."]
+
+
+def test_a_broken_adapter_does_not_reach_slime(args, model: Path, own_store, monkeypatch) -> None:
+    """Every function of the adapter raises, apart from the hooks themselves."""
+    from rollscope.adapters.slime import convert, hook
+
+    calls: list[str] = []
+
+    def broken(name: str) -> Any:
+        def raises(*args: Any, **kwargs: Any) -> Any:
+            calls.append(name)
+            raise RuntimeError(f"sabotage: {name}")
+
+        return raises
+
+    engine = Engine(model)
+    samples = [[engine.sample(0), engine.sample(1)]]
+    evals = {"gsm8k": {"rewards": [1.0, 1.0], "samples": samples[0]}}
+    kept = copy.deepcopy(samples)
+
+    def all_hooks() -> list[Any]:
+        return [
+            adapter.log_all(args, samples),
+            rollout_metrics.log_rollout_data(1, args, samples, None, 1.0),
+            rollout_metrics.log_eval_rollout_data(1, args, evals),
+            adapter.log(1, args, samples, None, 1.0),
+            adapter.log_eval(1, args, evals),
+        ]
+
+    before = all_hooks()
+    capture.active().finish()
+    for module in (convert, hook):
+        for name, found in inspect.getmembers(module, inspect.isfunction):
+            if found.__module__ == module.__name__ and not name.startswith("log"):
+                monkeypatch.setattr(module, name, broken(name))
+    assert all_hooks() == before and before[3:] == [False, False]
+    assert samples == kept
+    assert calls
+
+
+def test_a_slime_that_is_not_as_expected_is_told_once_and_in_doctor(
+    args, model: Path, own_store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another version's samples, which have no weight versions: slime goes on, `doctor` tells."""
+    engine = Engine(model)
+    for step in (1, 2):
+        sample = engine.sample(step)
+        del sample.weight_versions
+        rollout_metrics.log_rollout_data(step, args, [sample], None, 1.0)
+    found = logged(own_store)
+    assert len(found) == 2 and all(r.policy_version is None and r.messages for r in found)
+    told = [r for r in caplog.records if "weight_versions" in r.getMessage()]
+    assert len(told) == 1
+    (info,) = own_store.glob("*/*/writers/*.json")
+    problems = json.loads(info.read_text())["problems"]
+    (problem,) = [p for p in problems if "weight_versions" in p["text"]]
+    assert "slime" in problem["text"] and problem["count"] == 2
 
 
 def test_a_pickle_is_refused_with_what_to_type_and_its_json_is_read(

@@ -11,6 +11,14 @@ from ...model import Message, Rollout, Span, Tokens, prompt_task
 from ...model.chat import from_chat
 from .._messages import after_prompt, split
 
+FIELDS: dict[str, Any] = {
+    "group_index": None, "index": None, "rollout_id": None, "prompt": "", "tokens": [],
+    "response": "", "response_length": 0, "label": None, "reward": None, "loss_mask": None,
+    "weight_versions": [], "rollout_log_probs": None, "remove_sample": False, "status": None,
+    "metadata": {}, "trace": None,
+}  # fmt: skip
+"""What is read of a `Sample`, and what stands for a field that is not there."""
+
 
 def convert(
     samples: Iterable[Any],
@@ -67,7 +75,7 @@ def _rollout(
     sample: Any, step: int | None, split_name: str, dataset: str | None, reward_key: str | None
 ) -> Rollout:
     metadata = dict(sample.metadata or {})
-    number = sample.rollout_id if sample.rollout_id is not None else sample.index
+    number = number_of(sample)
     began = metadata.get("start_rollout_id")
     status = getattr(sample.status, "value", sample.status)
     reward, parts = _rewards(sample.reward, reward_key)
@@ -94,6 +102,12 @@ def _rollout(
     if rollout.fate not in ("generated", "scored"):
         rollout.trained_step = None
     return rollout
+
+
+def number_of(sample: Any) -> int | None:
+    """slime's number of the execution, which samples that were cut from one share."""
+    number: int | None = sample.index if sample.rollout_id is None else sample.rollout_id
+    return number
 
 
 def _key(split_name: str, dataset: str | None, step: int | None, number: int) -> str:

@@ -16,19 +16,13 @@ from typing import Any
 from ...model import Rollout
 from ...model.problem import Problem
 from .._lines import first_record, records
-from .convert import convert
+from .convert import FIELDS, convert
 
 _CONVERSION = (
     'python -c "import json, sys, torch; d = torch.load(sys.argv[1], weights_only=False); '
     "[print(json.dumps({**s, 'step': d['rollout_id']}, "
     "default=lambda v: v.tolist() if hasattr(v, 'tolist') else str(v))) for s in d['samples']]\""
 )
-_FIELDS: dict[str, Any] = {
-    "group_index": None, "index": None, "rollout_id": None, "prompt": "", "tokens": [],
-    "response": "", "response_length": 0, "label": None, "reward": None, "loss_mask": None,
-    "weight_versions": [], "rollout_log_probs": None, "remove_sample": False, "status": None,
-    "metadata": {}, "trace": None,
-}  # fmt: skip
 
 
 def recognise(path: str | Path) -> bool:
@@ -63,7 +57,7 @@ def _read_lines(file: Path) -> Iterator[Rollout | Problem]:
         if isinstance(record, Problem):
             yield record
         else:
-            sample = SimpleNamespace(**{k: record.get(k, v) for k, v in _FIELDS.items()})
+            sample = SimpleNamespace(**{k: record.get(k, v) for k, v in FIELDS.items()})
             steps.setdefault(record.get("step"), []).append(sample)
     for step, samples in steps.items():
         problems: list[str] = []

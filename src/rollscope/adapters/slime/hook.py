@@ -1,4 +1,5 @@
-"""The two functions that slime calls with every batch. Both return False: slime logs on."""
+"""The functions that slime calls with every batch. None keeps slime from anything: those that log
+return False, and slime logs on."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 from ... import capture
 from ...capture import Run, guard
 from .._later import Later
-from .convert import convert, flat
+from .convert import FIELDS, convert, flat, number_of
 
 
 def log(
@@ -27,8 +28,32 @@ def log(
             given = [_frozen(sample) for sample in flat(samples)]
             size = getattr(args, "n_samples_per_prompt", None)
             _later(run)(_record, run, args, given, rollout_id, "train", None, size)
+            dropped = _others(given)
+            _later(run)(_record, run, args, dropped, rollout_id, "train", None, size, _DROPPED)
             _metrics(run, args, rollout_id, rollout_extra_metrics, rollout_time)
     return False
+
+
+def log_all(args: Any, all_samples: Any, data_source: Any = None) -> None:
+    """For `--rollout-all-samples-process-path`: what was generated, before `log` gets what is
+    trained on. The rest is recorded as dropped."""
+    with guard("adapter slime: all samples"):
+        if _join(args) is not None:
+            _generated[:] = [_frozen(sample) for sample in flat(all_samples)]
+
+
+_generated: list[Any] = []
+"""Samples of the rollout that is being made, until `log` comes."""
+
+_DROPPED = "not in the batch: the dynamic sampling filter dropped it, or there were too many"
+
+
+def _others(given: list[Any]) -> list[Any]:
+    """Those generated samples that are not in the batch, by slime's own numbers."""
+    used = {number_of(sample) for sample in given}
+    others = [s for s in _generated if number_of(s) is not None and number_of(s) not in used]
+    _generated.clear()
+    return others
 
 
 def log_eval(
@@ -52,7 +77,11 @@ def _join(args: Any) -> Run | None:
         _first(args, "wandb_project", "tb_project_name") or "slime",
         _first(args, "wandb_group", "tb_experiment_name", "wandb_run_id"),
         adapter="slime",
-        seams=("custom_rollout_log_function_path", "custom_eval_rollout_log_function_path"),
+        seams=(
+            "custom_rollout_log_function_path",
+            "custom_eval_rollout_log_function_path",
+            "rollout_all_samples_process_path",
+        ),
         asked=True,
         config=vars(args),
     )
@@ -73,7 +102,17 @@ def _frozen(sample: Any) -> Any:
     fields = dict(vars(sample))
     copied = {k: list(v) if isinstance(v, list) else v for k, v in fields.items()}
     copied["metadata"] = dict(fields.get("metadata") or {})
-    return SimpleNamespace(**copied)
+    for name in FIELDS.keys() - fields.keys() - _LATER_FIELDS:
+        capture.report(
+            "adapter slime",
+            f"slime is not as expected: its Sample has no {name!r}. What this seam gives is "
+            "missing from the rollouts; the rest is recorded.",
+        )
+    return SimpleNamespace(**{**FIELDS, **copied})
+
+
+_LATER_FIELDS = frozenset({"rollout_id", "trace"})
+"""Fields that older versions of slime do not have."""
 
 
 def _record(
@@ -84,6 +123,7 @@ def _record(
     split_name: str,
     dataset: str | None,
     size: int | None,
+    dropped: str | None = None,
 ) -> None:
     problems: list[str] = []
     rollouts = convert(
@@ -102,6 +142,10 @@ def _record(
         capture.report("adapter slime", problem)
     for rollout in rollouts:
         rollout.sampling = _sampling(args, split_name)
+        if dropped is not None:
+            rollout.trained_step = None
+            if rollout.fate in ("generated", "scored"):
+                rollout.fate, rollout.fate_reason = "dropped", dropped
     run.log(rollouts)
 
 
