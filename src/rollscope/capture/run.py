@@ -233,17 +233,18 @@ class Run:
         line = wire.metrics_line(step, dict(values), time.time(), odd)
         self._background.put(Entry(line, "metrics", None, "whole"))
 
-    def rollout(self, **fields: Any) -> LiveRollout:
+    def rollout(self, *, is_chosen: bool | None = None, **fields: Any) -> LiveRollout:
         """Record a rollout while it happens: `with run.rollout(step=12, task="q-1") as r:`.
 
-        `fields` are those of `Rollout`.
+        `fields` are those of `Rollout`. `is_chosen` is for adapters that see more of the batch
+        than this one rollout: they have done the counting of a `Sample` themselves.
         """
         if self._is_off:
             return LiveRollout(None, Rollout())
         try:
             head = Rollout(**fields)
             self._identify(head)
-            if self._sampler is not None and not self._sampler.keep([head], is_batch=False)[0]:
+            if self._sampler is not None and not self._sampler.admits(head, is_chosen):
                 self._leave_out([head])
                 return LiveRollout(None, head)
             return LiveRollout(self, head)

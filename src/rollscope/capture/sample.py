@@ -123,6 +123,15 @@ class Sampler:
             kept[i] = self._wanted(rollout) or (is_batch and is_failed(rollout))
         return kept
 
+    def admits(self, rollout: Rollout, is_chosen: bool | None = None) -> bool:
+        """Is this one kept, that comes by itself? `is_chosen` if it was counted elsewhere."""
+        if is_chosen is None:
+            return self.keep([rollout], is_batch=False)[0]
+        s = self.sample
+        return is_chosen and (
+            s.fraction is None or draw(s.seed, rollout.step, _group(rollout)) < s.fraction
+        )
+
     def _wanted(self, rollout: Rollout) -> bool:
         slot, group = (rollout.step, rollout.split), _group(rollout)
         is_wanted = self._choose(slot, group)

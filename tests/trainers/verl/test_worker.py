@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -175,13 +176,14 @@ def test_a_reward_that_cannot_be_computed_is_the_graders_error(
     assert next(m.content for m in rollout.messages if m.sampled) == CALL
 
 
-def test_verls_cap_is_obeyed_with_whole_groups(model: Path, own_store: Path) -> None:
+@pytest.mark.parametrize("run", [run_legacy, run_v1])
+def test_verls_cap_is_obeyed_with_whole_groups(run, model: Path, own_store: Path) -> None:
     config = make_config(
         model,
         "actor_rollout_ref.rollout.trace.backend=rollscope",
         "actor_rollout_ref.rollout.trace.max_samples_per_step_per_worker=2",
     )
-    run_legacy(config, dataset_rows(5, 2))
+    run(config, dataset_rows(5, 2 if run is run_legacy else 1))
     capture.active().finish()
     found = stored(own_store)
     assert len(found) == 4 and len({r.group for r in found}) == 2
@@ -190,24 +192,21 @@ def test_verls_cap_is_obeyed_with_whole_groups(model: Path, own_store: Path) -> 
     assert (directory.parent.name, directory.name) == ("maths", "tiny")
 
 
-def test_a_cap_keeps_whole_groups_where_others_are_cut_between_workers(
-    model: Path, own_store: Path
-) -> None:
+def test_a_cap_holds_for_each_step_and_split_by_itself(model: Path, own_store: Path) -> None:
     config = make_config(
         model,
         "actor_rollout_ref.rollout.trace.backend=rollscope",
         "actor_rollout_ref.rollout.trace.max_samples_per_step_per_worker=1",
+        "actor_rollout_ref.rollout.val_kwargs.n=2",
     )
-    columns = dataset_rows(4, 2)
-    columns["priority"] = list(range(8))
-    share = {name: values[1:7] for name, values in columns.items()}  # one of two at either end
-    run_legacy(config, share)
+    for batch in ({"step": 3}, {"step": 3}, {"step": 4}, {"step": 4, "validate": True}):
+        run_legacy(config, dataset_rows(2, 2), **batch)
     capture.active().finish()
     found = stored(own_store)
-    assert [(r.group, r.index) for r in found] in (
-        [("uid-1", 0), ("uid-1", 1)],
-        [("uid-2", 0), ("uid-2", 1)],
-    )
+    # The second call of step 3 adds none: the cap is the step's, not the call's.
+    assert Counter((r.step, r.split) for r in found) == {
+        (3, "train"): 2, (4, "train"): 2, (4, "eval"): 2,
+    }  # fmt: skip
 
 
 def test_a_seam_that_is_missing_is_told_and_the_rest_is_recorded(

@@ -27,6 +27,7 @@ from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
 from ...capture.sample import draw
 from ...model import Rollout
+from .choice import Choice
 from .convert import Job, convert, counts_versions, identity, places, step_of, task_of
 from .patching import replace, wrap_class
 from .recording import Recording, current, traced
@@ -69,8 +70,9 @@ class _Share:
         jobs, self.jobs = self.jobs, []
         if jobs:
             _find_places(jobs)
+            chosen = _chosen(jobs)
             for other in sorted(jobs, key=_order(jobs)):
-                self._begun[id(other)] = _begin(other)
+                self._begun[id(other)] = _begin(other, chosen.get(id(other)))
         return self._begun.pop(id(job), None)
 
 
@@ -86,9 +88,24 @@ def _find_places(jobs: list[Job]) -> None:
         job.place = place
 
 
+def _chosen(jobs: list[Job]) -> dict[int, bool]:
+    """Which of a legacy worker's share a `Sample` keeps, where groups may be cut; else empty."""
+    run = capture.active()
+    sample = None if run is None else run.setup.sample
+    if sample is None or any(job.place is None or "priority" not in job.fields for job in jobs):
+        return {}
+    rows = [int(job.fields["priority"]) for job in jobs]
+    one = jobs[0]
+    found = _choice.rows(rows, one.group_size or 0, sample, one.step, str(one.validate))
+    return {} if found is None else dict(zip(map(id, jobs), found, strict=True))
+
+
+_choice = Choice()
+
+
 def _order(jobs: list[Job]) -> Callable[[Job], tuple[bool, float]]:
-    """Where only some groups are kept, the first ones are. So that no half of a group is kept,
-    groups that are cut between workers come last; the others in the order of their hashes."""
+    """Where only some groups are kept and `_chosen` cannot tell which, the first ones are: in
+    the order of their hashes, those that are cut between workers last."""
     sizes = Counter(_group(job) for job in jobs)
 
     def order(job: Job) -> tuple[bool, float]:
@@ -165,12 +182,13 @@ def _compute_score(method: Callable[..., Any]) -> Callable[..., Any]:
 # -- snapshots -------------------------------------------------------------------------
 
 
-def _begin(job: Job) -> Recording | None:
+def _begin(job: Job, is_chosen: bool | None) -> Recording | None:
     run = capture.active()
     if run is None:
         return None
     key, index = identity(job)
     live = run.rollout(
+        is_chosen=is_chosen,
         key=key,
         step=job.step,
         split="eval" if job.validate else "train",
