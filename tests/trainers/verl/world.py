@@ -242,7 +242,8 @@ def wait_for(store: Path, ready: Callable[[list[Rollout]], bool]) -> list[Rollou
         if found and ready(found):
             return found
         time.sleep(0.1)
-    raise AssertionError(f"not ready after 120 s: {found}")
+    told = [(r.key, r.step, r.trained_step, r.fate, r.fate_reason, r.reward) for r in found]
+    raise AssertionError(f"not ready after 120 s: {told}")
 
 
 # -- what was stored -------------------------------------------------------------------
@@ -290,7 +291,9 @@ def _message(raw: dict[str, Any]) -> Message:
     message.content = wire.join_parts(text or "", parts) if parts is not None else text
     if tokens is not None:
         streams = tokens.pop("streams", {})
-        message.tokens = Tokens(tokens.pop("ids"), tokens.pop("ends", None), {**tokens, **streams})
+        message.tokens = Tokens(
+            tokens.pop("ids", []), tokens.pop("ends", None), {**tokens, **streams}
+        )
     return message
 
 

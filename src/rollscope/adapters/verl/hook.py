@@ -48,9 +48,7 @@ _PATCHES: dict[str, dict[str, Callable[[ModuleType], None]]] = {
         _AGENT_LOOP: trainer_legacy.patch_manager,
         _LEGACY: trainer_legacy.patch,
         _SEPARATE: trainer_legacy.patch_advantage,
-        "verl.experimental.fully_async_policy.fully_async_trainer": (
-            trainer_legacy.patch_fully_async
-        ),
+        "verl.experimental.fully_async_policy.detach_utils": trainer_legacy.patch_fully_async,
         _V1: trainer_v1.patch,
         "verl.trainer.ppo.v1.replay_buffer": trainer_v1.patch_replay_buffer,
         "verl.utils.tracking": trainer.patch_tracking,

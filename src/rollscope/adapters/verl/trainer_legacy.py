@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
@@ -22,30 +21,35 @@ from .patching import original, replace, wrap_class
 from .trainer import MASKED, NAMES, annotate_all, facts_of, score
 
 _ROW = ("prompts", "responses")
-_REMEMBERED = 8
-"""Batches whose rows are known: `one_step_off_policy` generates one ahead of the training."""
+_REMEMBERED = 2**17
+"""Rows that are known, some 40 MB: `one_step_off_policy` generates ahead of the training."""
 
 
 class _Rows:
     """The rows that came back from the workers, so that they are known again later."""
 
     def __init__(self) -> None:
-        self._batches: deque[dict[tuple[str, bytes], list[str]]] = deque(maxlen=_REMEMBERED)
+        self._keys: dict[tuple[str, bytes], list[str]] = {}
         self.rewards_are_late = False
 
     def note(self, rows: Iterable[tuple[Any, str, Mapping[str, Any], int]]) -> None:
-        """One batch: uid, key, and where the tokens are (arrays and the number in them)."""
+        """A batch, or a group: uid, key, and where the tokens are (arrays and a number)."""
         keys: dict[tuple[str, bytes], list[str]] = {}
         for uid, key, batch, i in rows:
             keys.setdefault((str(uid), _digest(batch, i)), []).append(key)
-        self._batches.append(keys)
+        for name, mine in keys.items():
+            self._keys.pop(name, None)  # so that the oldest stay first
+            self._keys[name] = mine
+        while len(self._keys) > max(_REMEMBERED, len(keys)):
+            del self._keys[next(iter(self._keys))]
 
     def find(self, data: Any, batch: Mapping[str, Any]) -> list[str | None]:
         """The key of each row. Equal rows of one group are taken in order: they are equal."""
-        left = {name: list(keys) for known in self._batches for name, keys in known.items()}
+        left: dict[tuple[str, bytes], list[str]] = {}
         found: list[str | None] = []
         for i, uid in enumerate(data.non_tensor_batch.get("uid", ())):
-            keys = left.get((str(uid), _digest(batch, i)))
+            name = (str(uid), _digest(batch, i))
+            keys = left.setdefault(name, list(self._keys.get(name, ())))
             found.append(keys.pop(0) if keys else None)
         return found
 
@@ -193,16 +197,20 @@ def _drop_padding(manager: Any, prompts: Any) -> None:
 
 
 def patch_fully_async(module: ModuleType) -> None:
-    """`fully_async_policy`: its trainer puts batches together out of a queue, a group each."""
-    assemble = module.assemble_batch_from_rollout_samples
+    """`fully_async_policy`: its trainer puts batches together out of a queue, a group each.
 
-    @functools.wraps(assemble)
-    def assemble_batch_from_rollout_samples(samples: Any, *args: Any, **kwargs: Any) -> Any:
+    This function gets every group on its way into a batch. Nothing in the trainer's own module
+    would do: Ray sends that class by value, and its methods have names of their own.
+    """
+    add = module.addition_process
+
+    @functools.wraps(add)
+    def addition_process(output: Any) -> Any:
         with guard("adapter verl: rows of the batch"):
-            _known.note(row for sample in samples for row in _group_rows(sample.full_batch))
-        return assemble(samples, *args, **kwargs)
+            _known.note(_group_rows(output))
+        return add(output)
 
-    replace(module, assemble.__name__, assemble_batch_from_rollout_samples)
+    replace(module, "addition_process", addition_process)
 
 
 def _group_rows(group: Any) -> Iterable[tuple[Any, str, Mapping[str, Any], int]]:
