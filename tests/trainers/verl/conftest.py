@@ -1,9 +1,11 @@
 """A tiny model, and a Ray cluster that was started beforehand and knows nothing of Rollscope."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import paper
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -18,9 +20,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Started with no variable of ours in its environment."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # so that actors find the fake engine
+    site = tmp_path_factory.mktemp("site")
+    paper.install(site)
+    sys.path.append(str(site))
+    # So that actors find the fake engine, and everybody the sink.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(site)])
     ours = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("ROLLSCOPE")}
     node = {"num_cpus": 32, "object_store_memory": 200 * 2**20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=node)
