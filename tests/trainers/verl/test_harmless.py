@@ -1,8 +1,11 @@
 """Recording changes nothing: not the results, not the inputs, not even when it is broken."""
 
 import copy
+import importlib
 import inspect
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,62 +114,85 @@ def test_inputs_are_not_changed_more_than_verl_changes_them_itself(model: Path) 
     assert sorted(batch.non_tensor_batch) == sorted(kept)
 
 
-class Trackio:
-    """The edge of verl's own trackio backend: keeps what verl logs."""
-
-    def __init__(self) -> None:
-        self.logged: list[tuple[Any, str, Any]] = []
-
-    class Trace(dict):
-        def __init__(self, messages: Any, metadata: Any = None) -> None:
-            super().__init__(messages=messages, metadata=metadata)
-
-    def log(self, data: dict[str, Any], step: int | None = None) -> None:
-        ((name, trace),) = data.items()
-        about = {k: trace["metadata"].get(k) for k in ("sample_index", "rollout_n", "validate")}
-        self.logged.append((step, name, about))
-
-
-class Weave:
-    """The edge of verl's own weave backend."""
-
-    def __init__(self) -> None:
-        self.logged: list[Any] = []
-
-    def create_call(self, op: str, inputs: Any, attributes: Any) -> str:
-        self.logged.append(("begin", op, sorted(inputs)))
-        return op
-
-    def finish_call(self, call: str, output: Any = None, exception: Any = None) -> None:
-        self.logged.append(("end", call, type(output).__name__, exception))
+SEAMS = [
+    ("verl.experimental.agent_loop.agent_loop", "AgentLoopWorker", "_run_agent_loop"),
+    ("verl.experimental.agent_loop.agent_loop", "AgentLoopWorker", "_compute_score"),
+    ("verl.experimental.agent_loop.agent_loop", "AgentLoopManager", "generate_sequences"),
+    ("verl.experimental.agent_loop.tool_agent_loop", "ToolAgentLoop", "_call_tool"),
+    ("verl.utils.rollout_trace", None, "rollout_trace_op"),
+    ("verl.trainer.ppo.ray_trainer", None, "compute_advantage"),
+    ("verl.trainer.ppo.ray_trainer", "RayPPOTrainer", "_update_actor"),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer", "_compute_advantage"),
+    ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer", "_update_actor"),
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer", "_clear_groups"),
+    ("verl.experimental.separation.ray_trainer", None, "compute_advantage"),
+    ("verl.experimental.fully_async_policy.detach_utils", None, "addition_process"),
+    ("verl.utils.tracking", "Tracking", "log"),
+]
 
 
-@pytest.mark.parametrize(("backend", "client"), [("trackio", Trackio), ("weave", Weave)])
-def test_verls_own_traces_go_on_unchanged(backend, client, model: Path, monkeypatch) -> None:
-    from verl.utils import rollout_trace
+@pytest.mark.parametrize(("module", "cls", "name"), SEAMS)
+def test_a_seam_that_is_not_there_is_told_once_with_the_version_and_in_doctor(
+    module, cls, name, model: Path, own_store: Path, monkeypatch, caplog
+) -> None:
+    from rollscope.adapters.verl import attach
 
-    monkeypatch.setattr(rollout_trace, "_current_trace_attributes", dict)
+    found = importlib.import_module(module)
+    monkeypatch.delattr(found if cls is None else getattr(found, cls), name)
     config = make_config(model)
-
-    def traces() -> list[Any]:
-        rollout_trace.RolloutTraceConfig.reset()
-        state = rollout_trace.RolloutTraceConfig.get_instance()
-        state.backend, state.client, state._initialized = backend, client(), True
-        monkeypatch.setitem(__import__("sys").modules, "weave", _weave_module())
-        run_legacy(config, dataset_rows(2, 2))
-        return sorted(map(str, state.client.logged))
-
-    before = traces()
     with rollscope.init(project="p", run="r"):
-        during = traces()
-    rollout_trace.RolloutTraceConfig.reset()
-    assert before == during and len(before) >= 20
+        attach(config)
+        attach(config)
+    told = [r.getMessage() for r in caplog.records if r.name == "rollscope"]
+    assert len(told) == 1 and all(word in told[0] for word in ("verl 0.9.1", module, name)), told
+    (info,) = own_store.glob("*/*/writers/*.json")
+    problems = [p["text"] for p in json.loads(info.read_text())["problems"]]
+    assert any(module in p and name in p for p in problems), problems
 
 
-def _weave_module() -> Any:
-    import contextlib
-    import types
+def test_every_function_is_verls_own_again_when_the_run_is_over(model: Path) -> None:
+    from rollscope.adapters.verl import attach
 
-    module = types.ModuleType("weave")
-    module.attributes = lambda attributes: contextlib.nullcontext()  # type: ignore[attr-defined]
-    return module
+    places = [
+        (found if cls is None else getattr(found, cls), name)
+        for module, cls, name in SEAMS
+        for found in [importlib.import_module(module)]
+    ]
+    before = [vars(owner)[name] for owner, name in places]
+    with rollscope.init(project="p", run="r"):
+        attach(make_config(model))
+        during = [vars(owner)[name] for owner, name in places]
+    assert not any(a is b for a, b in zip(before, during, strict=True))
+    assert all(vars(owner)[name] is b for (owner, name), b in zip(places, before, strict=True))
+
+
+def test_a_row_that_no_worker_made_gets_no_advantage_and_that_is_told(
+    model: Path, own_store: Path
+) -> None:
+    """The legacy trainer has no names for rows: one that does not fit is never guessed."""
+    import verl.trainer.ppo.ray_trainer as module
+    from verl.trainer.ppo.core_algos import AdvantageEstimator
+
+    from rollscope.adapters.verl import attach, trainer_legacy
+
+    config = make_config(model, "algorithm.adv_estimator=grpo")
+    columns = {**dataset_rows(2, 2), "priority": list(range(4))}
+    with rollscope.init(project="p", run="r"):
+        attach(config)
+        _, _, output, _ = run_legacy(config, columns)
+        batch = legacy_batch(columns)
+        manager = SimpleNamespace(config=config, rollout_config=config.actor_rollout_ref.rollout)
+        trainer_legacy._note(manager, batch, output)
+        batch.meta_info.pop("global_steps")
+        batch = batch.union(output)
+        batch.batch["responses"][1, 0] += 1  # as if it had been written elsewhere
+        batch.non_tensor_batch["uid"][2] = "uid-0"  # one of another group
+        batch.batch["token_level_rewards"] = batch.batch["rm_scores"]
+        module.compute_advantage(
+            batch, adv_estimator=AdvantageEstimator.GRPO, config=config.algorithm
+        )
+    advantages = {(r.group, r.index): r.advantage for r in stored(own_store)}
+    assert [k for k, v in advantages.items() if v is None] == [("uid-0", 1), ("uid-1", 0)]
+    (info,) = own_store.glob("*/*/writers/*.json")
+    problems = [p["text"] for p in json.loads(info.read_text())["problems"]]
+    assert any("rows without a rollout" in p for p in problems), problems
