@@ -8,6 +8,7 @@ known functions of the tokens) and the carrying of weights between the two (`Wei
 
 from __future__ import annotations
 
+import inspect
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -214,12 +215,35 @@ class ColocateAsync(WithoutGpus, PPOTrainerColocateAsync):
             time.sleep(0.1)
 
 
+def break_adapter() -> None:
+    """In this process every function of the trainer's side of the adapter raises, apart from
+    those that put the wrappers around verl's own."""
+    from rollscope.adapters.verl import trainer, trainer_legacy, trainer_v1
+
+    keep = {"replace", "original", "wrap_class", "_update_actor", "_compute_reward_colocate"}
+
+    def raises(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("sabotage")
+
+    for module in (trainer, trainer_legacy, trainer_v1):
+        for name, found in inspect.getmembers(module, inspect.isfunction):
+            ours = found.__module__.startswith("rollscope.adapters")
+            if ours and not name.startswith("patch") and name not in keep:
+                setattr(module, name, raises)
+
+
 @ray.remote
 class RunnerV1(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc]
     def run(self, config: Any) -> None:
-        from cpu import ColocateAsync, Sync  # this class is sent by value, with its own globals
+        from cpu import (
+            ColocateAsync,
+            Sync,
+            break_adapter,
+        )  # this class is sent by value, with its own globals
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
+        if config.get("is_broken"):
+            break_adapter()
         TRAINER_REGISTRY.update(sync=Sync, colocate_async=ColocateAsync)
         super().run(config)
 
@@ -236,6 +260,8 @@ class RunnerLegacy:
         from verl.trainer.ppo.utils import Role
         from verl.utils import hf_tokenizer
 
+        if config.get("is_broken"):
+            break_adapter()
         OmegaConf.resolve(config)
         trainer = RayPPOTrainer(
             config=config,

@@ -3,6 +3,7 @@
 See cpu.py for the three edges that are not real.
 """
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,31 @@ def test_rollouts_of_which_verl_rejects_every_token_are_masked_not_trained(
     expected = {("trained", None): 2, ("masked", reason): 2}
     found = wait_for(driver, lambda r: fates(r) == expected)
     assert {(str(r.task), r.fate) for r in found} == {("0", "trained"), ("1", "masked")}
+
+
+@pytest.mark.parametrize("version", ["legacy", "v1"])
+def test_a_broken_adapter_leaves_the_training_as_it_is(
+    version: str, driver: Path, model: Path, tmp_path: Path
+) -> None:
+    """verl's own account of what it trained on agrees with the engine's, and doctor knows."""
+    config = training_config(
+        model, tmp_path, *ONE_STEP, "+is_broken=True", f"trainer.rollout_data_dir={tmp_path}/dump"
+    )
+    run_ppo(config, RUNNERS[version])
+    engine = make_engine(config)
+    told = []
+    for turns in engine.conversations():
+        ids = turns[-1]["prompt"] + turns[-1]["ids"]
+        engine.read(ids)
+        response = ids[len(turns[0]["prompt"]) :]
+        text = engine.tokenizer_real.decode(response, skip_special_tokens=True)
+        told.append((text, pytest.approx(graded(text)), 1))
+    (dump,) = (tmp_path / "dump").glob("*.jsonl")
+    rows = [json.loads(line) for line in dump.read_text().splitlines()]
+    got = [(row["output"], row["score"], row["step"]) for row in rows]
+    assert sorted(got) == sorted(told, key=lambda row: row[0]) and len(got) == 4
+    found = wait_for(driver, lambda r: fates(r) == {("scored", None): 4})  # never told more
+    assert all(r.advantage is None for r in found)
+    infos = [json.loads(p.read_text()) for p in driver.glob("*/*/writers/*.json")]
+    problems = [p["text"] for info in infos for p in info["problems"]]
+    assert any("advantages" in p and "sabotage" in p for p in problems), problems
