@@ -198,7 +198,7 @@ def test_rollouts_of_which_verl_rejects_every_token_are_masked_not_trained(
 def test_a_broken_adapter_leaves_the_training_as_it_is(
     version: str, driver: Path, model: Path, tmp_path: Path
 ) -> None:
-    """verl's own account of what it trained on agrees with the engine's, and doctor knows."""
+    """verl's own account of what it trained on agrees with the engine's."""
     config = training_config(
         model, tmp_path, *ONE_STEP, "+is_broken=True", f"trainer.rollout_data_dir={tmp_path}/dump"
     )
@@ -217,6 +217,3 @@ def test_a_broken_adapter_leaves_the_training_as_it_is(
     assert sorted(got) == sorted(told, key=lambda row: row[0]) and len(got) == 4
     found = wait_for(driver, lambda r: fates(r) == {("scored", None): 4})  # never told more
     assert all(r.advantage is None for r in found)
-    infos = [json.loads(p.read_text()) for p in driver.glob("*/*/writers/*.json")]
-    problems = [p["text"] for info in infos for p in info["problems"]]
-    assert any("advantages" in p and "sabotage" in p for p in problems), problems
