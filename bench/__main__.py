@@ -189,8 +189,11 @@ def _viewing(report: Report, viewer: dict[str, float], served: dict[str, float])
     report.add(
         "first page of the list over HTTP, 10,000 rollouts",
         "4 times as fast as Trackio",
-        f"{served['rollscope_ms']:.0f} ms" if served else "not measured",
-        f"Trackio's dashboard {served['trackio_ms']:.0f} ms ({served['times']:.1f}×)"
+        f"{served['rollscope_ms']:.1f} ms (CPU {served['rollscope_cpu_ms']:.1f})"
+        if served
+        else "not measured",
+        f"Trackio's dashboard {served['trackio_ms']:.1f} ms (CPU {served['trackio_cpu_ms']:.1f}), "
+        f"{served['times']:.1f}×"
         if served
         else "–",
     )

@@ -38,12 +38,12 @@ def measure(folder: str) -> dict[str, float]:
     """One visit: open, filter, search, read on, scroll through everything."""
     from playwright.sync_api import sync_playwright
 
-    with serving("rollscope", folder) as url, sync_playwright() as playwright:
+    with serving("rollscope", folder) as server, sync_playwright() as playwright:
         chromium = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(180_000)
-        found = _visit(page, url)
+        found = _visit(page, server.url)
         browser.close()
     return found
 

@@ -19,7 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 PAGE = 50
 """Rows of Trackio's page of traces."""
@@ -39,27 +40,35 @@ def first_page(count: int, rounds: int = 30) -> dict[str, float]:
             return _in_turn(ours, theirs, count, rounds)
 
 
-def _in_turn(ours: str, theirs: str, count: int, rounds: int) -> dict[str, float]:
-    asks = {"rollscope": _rollscope(ours, count), "trackio": _trackio(theirs)}
+def _in_turn(ours: Served, theirs: Served, count: int, rounds: int) -> dict[str, float]:
+    asks = {
+        "rollscope": (ours, _rollscope(ours, count)),
+        "trackio": (theirs, _trackio(theirs)),
+    }
+    found: dict[str, float] = {}
     spent: dict[str, list[float]] = {name: [] for name in asks}
-    for number in range(rounds + 3):
-        for name, ask in asks.items():
+    for number in range(-3, rounds):  # the first ones warm up
+        if number == 0:
+            found = {f"{name}_cpu_ms": -server.cpu_ms() for name, (server, _) in asks.items()}
+        for name, (_, ask) in asks.items():
             start = time.perf_counter()
-            rows = ask(number)
-            if number >= 3:  # the first ones warm up
+            rows = ask()
+            if number >= 0:
                 spent[name].append((time.perf_counter() - start) * 1e3)
             assert rows == PAGE, (name, rows)
-    found = {f"{name}_ms": statistics.median(times) for name, times in spent.items()}
+    for name, (server, _) in asks.items():
+        found[f"{name}_cpu_ms"] = (found[f"{name}_cpu_ms"] + server.cpu_ms()) / rounds
+        found[f"{name}_ms"] = statistics.median(spent[name])
     return {**found, "times": found["trackio_ms"] / found["rollscope_ms"]}
 
 
-def _rollscope(url: str, count: int) -> Callable[[int], int]:
-    """As the viewer asks. Another query each time, which finds all: no answer is one kept."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+def _rollscope(server: Served, count: int) -> Callable[[], int]:
+    """As the viewer asks when it opens. Rows are looked for each time; their count is kept by
+    the server while the store stays as it is."""
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc)
 
-    def ask(number: int) -> int:
-        query = quote(f"step:{-number - 1}..")
-        connection.request("GET", f"/api/rollouts?q={query}&at=0&limit={PAGE}")
+    def ask() -> int:
+        connection.request("GET", f"/api/rollouts?q=&order=&at=0&limit={PAGE}")
         answer = json.loads(connection.getresponse().read())
         assert answer["count"] == count
         return len(answer["rows"])
@@ -67,22 +76,34 @@ def _rollscope(url: str, count: int) -> Callable[[int], int]:
     return ask
 
 
-def _trackio(url: str) -> Callable[[int], int]:
+def _trackio(server: Served) -> Callable[[], int]:
     """As its page of traces asks (frontend/src/pages/Traces.svelte)."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc)
     asked = {"project": "bench", "run": "run", "run_id": None, "search": "", "step": None}
     body = json.dumps({**asked, "sort": "request_time_desc", "limit": PAGE, "offset": 0})
 
-    def ask(_: int) -> int:
+    def ask() -> int:
         connection.request("POST", "/api/get_traces", body, {"content-type": "application/json"})
         return len(json.loads(connection.getresponse().read())["data"])
 
     return ask
 
 
+class Served(NamedTuple):
+    """A running server."""
+
+    url: str
+    pid: int
+
+    def cpu_ms(self) -> float:
+        """What its process has used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1e3 / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def serving(name: str, folder: str) -> Iterator[str]:
-    """A server in a process of its own; its address."""
+def serving(name: str, folder: str) -> Iterator[Served]:
+    """A server in a process of its own."""
     command = [sys.executable, __file__, name, folder]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
@@ -90,7 +111,7 @@ def serving(name: str, folder: str) -> Iterator[str]:
         for line in process.stdout:
             if line.startswith("http"):
                 break
-        yield line.strip()
+        yield Served(line.strip(), process.pid)
     finally:
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
