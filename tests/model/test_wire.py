@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 
-from rollscope.model import Fact, Message, Part, Rollout, Tokens, wire
+from rollscope.model import Fact, Message, Part, Rollout, Span, Tokens, ToolCall, wire
 
 
 def decoded(rollout: Rollout, problems: list[str] | None = None) -> Any:
@@ -57,6 +58,40 @@ def test_what_cannot_be_stored_is_named() -> None:
     got = decoded(Rollout(meta={"ok": 1, "self": cycle, "odd": object()}), problems)
     assert got["meta"]["ok"] == 1
     assert [p.split(":")[0] for p in problems] == ["meta.self", "meta.odd"]
+
+
+LONG = "null and void " * 400
+
+
+@pytest.mark.parametrize(
+    ("rollout", "where"),
+    [
+        (Rollout(reward=math.nan), ("reward",)),
+        (Rollout(meta={"loss": [1.0, math.nan]}), ("meta", "loss", 1)),
+        (Rollout(spans=[Span(name="s", start=math.nan)]), ("spans", 0, "start")),
+    ],
+)
+def test_nan_is_found_around_long_texts(rollout: Rollout, where: tuple[str | int, ...]) -> None:
+    rollout.messages = [Message(role="user", content=LONG), Message(role="tool", content=LONG)]
+    got: Any = decoded(rollout)
+    for name in where:
+        got = got[name]
+    assert got == "NaN"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role="user", reward=math.nan),
+        Message(role="user", state={"x": [math.nan]}),
+        Message(role="user", meta={"x": math.nan}),
+        Message(role="user", tool_calls=[ToolCall(name="f", arguments={"x": math.nan})]),
+    ],
+)
+def test_nan_is_found_between_long_texts(message: Message) -> None:
+    text = Message(role="user", content=LONG)
+    got = decoded(Rollout(messages=[text, message, text]))
+    assert '"NaN"' in json.dumps(got["messages"][1])
 
 
 def test_streams_of_facts_keep_missing_and_nan_apart() -> None:
