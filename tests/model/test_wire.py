@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rollscope.model import Fact, Message, Part, Rollout, Span, Tokens, ToolCall, wire
+from rollscope.model.arrays import array_json
 
 
 def decoded(rollout: Rollout, problems: list[str] | None = None) -> Any:
@@ -119,3 +120,17 @@ def test_numbers_of_numpy_are_written_as_numbers() -> None:
         "truncated": True,
         "rewards": {"a": 1.5, "b": 2.0},
     }
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, 1e-8, -3.25e20, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 1000])
+def test_a_stream_of_one_number_is_written_as_any_other(value: float, count: int) -> None:
+    numbers = np.full(count, value, np.float32)
+    assert np.array_equal(written(numbers), numbers, equal_nan=True)
+    if count:
+        numbers[count // 2] = -0.0 if value == 0 else 7
+        assert written(numbers).tobytes() == numbers.tobytes() or value != value
+
+
+def written(numbers: Any) -> Any:
+    return np.array([float(v) for v in json.loads(array_json(numbers, False))], np.float32)

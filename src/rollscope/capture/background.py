@@ -18,10 +18,10 @@ from ..store.log import FRAME_RAW, CannotWrite, Entry, LogWriter
 from ..store.writers import BEAT, Counters, WriterInfo, steady
 from .problems import odd, problems, report
 
-GATHER = 0.02
-"""Seconds between the first record and its frame. With the work it stays well below the 50 ms
-that are promised, also while the main thread computes and hands the interpreter over only
-every 5 ms."""
+GATHER = 0.03
+"""Seconds between the first record and its frame. With the work it stays below the 50 ms that
+are promised, also while the main thread computes and hands the interpreter over only every
+5 ms, which happens three times a frame: the fewer frames, the less it is disturbed."""
 
 HOLD = 0.0005
 """Seconds of work between two moments at which other threads may run."""

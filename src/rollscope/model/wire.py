@@ -21,24 +21,18 @@ token `ends` mean the same thing for every message.
 
 from __future__ import annotations
 
-import sys
 import threading
-from array import array
 from operator import attrgetter
 from typing import Any
 
 import msgspec
-import orjson
 
+from .arrays import Arrays, arrays_json, frozen, nbytes
 from .normalise import NUMBERS, WHOLES, non_finite, normalise, normalise_fact, plain
 from .records import Fact, Message, Part, Rollout, Span
-from .tokens import KNOWN_STREAMS, Tokens, detached, is_int, to_list
+from .tokens import Tokens, detached
 
 _HOLE = b"\x01"  # JSON escapes control characters, so this byte stands nowhere else
-
-
-Arrays = dict[str, Any]
-"""Copied arrays by name. One named "" stands alone; others make an object."""
 
 
 class Line:
@@ -56,7 +50,7 @@ class Line:
         size = len(self.data)
         for arrays in self.arrays:
             for values in arrays.values():
-                size += _nbytes(values)
+                size += nbytes(values)
         return size
 
     def encode(self, problems: list[str] | None = None) -> bytes:
@@ -66,7 +60,7 @@ class Line:
         pieces = self.data.split(_HOLE)
         out = [pieces[0]]
         for arrays, piece in zip(self.arrays, pieces[1:], strict=True):
-            out += (_arrays_json(arrays, problems), piece)
+            out += (arrays_json(arrays, problems), piece)
         return b"".join(out)
 
 
@@ -369,91 +363,3 @@ def _finite(value: Any) -> Any:
     if type(value) is float and value - value != 0:
         return non_finite(value)
     return value
-
-
-# -- token arrays ----------------------------------------------------------------------
-
-
-def frozen(values: Any) -> Any:
-    """A cheap copy that the trainer can no longer change: a tuple, or an array's bytes."""
-    np = sys.modules.get("numpy")
-    if np is not None and type(values) is np.ndarray:
-        return values.copy()
-    if type(values) is list:
-        return tuple(values)
-    if type(values) is tuple or isinstance(values, (array, bytes)):
-        return values if type(values) is tuple else values[:]
-    if np is not None and hasattr(values, "numpy"):
-        copy = _tensor_copy(values)
-        if copy is not None:
-            return copy
-    if np is not None and hasattr(values, "__array__"):
-        try:
-            return np.array(values)  # always a copy
-        except (TypeError, ValueError, RuntimeError):
-            pass  # on a device that it will not leave by itself
-    if hasattr(values, "tolist"):
-        return tuple(values.tolist())
-    if np is not None and hasattr(values, "__dlpack__"):
-        return np.from_dlpack(values).copy()
-    return tuple(values)
-
-
-def _tensor_copy(tensor: Any) -> Any:
-    """A tensor as an array: as it is; else off its graph and its device; else (bfloat16) as
-    float32. None if it cannot be had so."""
-    for ready in (None, detached, lambda t: detached(t).float()):
-        try:
-            return (tensor if ready is None else ready(tensor)).numpy().copy()
-        except (TypeError, RuntimeError, AttributeError):
-            continue
-    return None
-
-
-def _nbytes(values: Any) -> int:
-    if type(values) is tuple:
-        return 8 * len(values)
-    size = getattr(values, "nbytes", None)
-    return int(size) if size is not None else 8 * len(values)
-
-
-def _arrays_json(arrays: Arrays, problems: list[str] | None) -> bytes:
-    known: list[bytes] = []
-    others: list[bytes] = []
-    for name, values in arrays.items():
-        try:
-            body = array_json(values, is_int(name))
-        except Exception as error:
-            if problems is not None:
-                where = f"tokens.{name}" if name else "stream"
-                problems.append(
-                    f"{where}: expected numbers, found {values!r:.60} ({error}); left out"
-                )
-            body = b"null"
-        if name == "":
-            return body
-        if body != b"null":
-            item = orjson.dumps(name) + b":" + body
-            (known if name in _COLUMNS else others).append(item)
-    if others:
-        known.append(b'"streams":{' + b",".join(others) + b"}")
-    return b"{" + b",".join(known) + b"}"
-
-
-_COLUMNS = frozenset({"ids", "ends", *KNOWN_STREAMS})
-
-
-def array_json(values: Any, whole: bool) -> bytes:
-    """One array as JSON. NaN and infinities are texts, missing values null."""
-    np = sys.modules.get("numpy")
-    if np is not None and isinstance(values, np.ndarray):
-        try:
-            flat = np.ascontiguousarray(values.reshape(-1), dtype="i4" if whole else "f4")
-            if whole or bool(np.isfinite(flat).all()):
-                return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-        except (TypeError, ValueError):
-            pass  # objects among the numbers (None): one by one
-        values = values.reshape(-1)
-    return orjson.dumps(
-        [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
-    )

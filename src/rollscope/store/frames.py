@@ -54,7 +54,7 @@ class Frame(NamedTuple):
 
 def pack(lines: Iterable[bytes]) -> bytes:
     """One frame of these lines (given without newlines)."""
-    return zstd.compress(b"\n".join(lines) + b"\n", options=_OPTIONS)
+    return zstd.compress(b"\n".join((*lines, b"")), options=_OPTIONS)
 
 
 def scan(path: Path, offset: int = 0) -> Iterator[Frame]:
