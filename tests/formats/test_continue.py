@@ -172,7 +172,8 @@ def test_an_import_that_was_interrupted_goes_on(tmp_path: Path, own_store: Path)
     words = [sys.executable, "-m", "rollscope", "import", str(path)]
     child = subprocess.Popen(words, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
-    while not list(own_store.rglob("*.jsonl.zst")) and child.poll() is None:
+    logs = own_store / "imported" / "in" / "live"
+    while not list(logs.glob("*")) and child.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
