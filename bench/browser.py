@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import sys
 import time
 from typing import Any
@@ -56,7 +57,7 @@ def _visit(page: Any, url: str) -> dict[str, float]:
     found["filter_ms"] = _ms(lambda: _select(page, "reward:>0.5 step:1..40", row))
     found["rare_text_ms"] = _ms(lambda: _select(page, RARE, row))
     _select(page, "", row)
-    found["transcript_ms"] = min(_ms(lambda: _next(page)) for _ in range(5))
+    found["transcript_ms"] = statistics.median(_ms(lambda: _next(page)) for _ in range(7))
     page.evaluate(WATCH)
     box = page.get_by_role("listbox", name="Rollouts")
     for part in range(1, 21):
@@ -81,11 +82,13 @@ def _select(page: Any, query: str, row: Any) -> None:
 
 
 def _next(page: Any) -> None:
-    before = page.locator("article.card .content").first.inner_text()
+    """To the next rollout: until what the policy wrote there stands in the last card."""
+    last = "[...document.querySelectorAll('article.card .content')].at(-1)"
+    before = page.evaluate(f"{last}.textContent.slice(0, 300)")
     page.keyboard.press("j")
     page.wait_for_function(
-        "old => { const c = document.querySelector('article.card:last-of-type .content');"
-        " return c && !c.querySelector('.wait') && document.title !== old; }",
+        f"old => {{ const c = {last}; return c && !c.querySelector('.wait')"
+        " && c.textContent.trim() && c.textContent.slice(0, 300) !== old; }",
         arg=before,
     )
 
