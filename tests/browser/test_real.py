@@ -103,11 +103,29 @@ def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:
         first = site.get("rollouts")["rows"][0]["id"]
         page = look(f"{site.url}/?id={first}")
         expect(page.locator("article.card").first).to_be_visible()
-        page.keyboard.press("l")
-        expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("2")
         page.wait_for_function("id => !location.href.includes(id)", arg=first)
         assert site.get("rollouts", q="label:bad")["rows"][0]["id"] == first
         page.goto(f"{site.url}/?q=label:bad")
         expect(page.get_by_role("complementary", name="Facts")).to_contain_text("★ bad")
         assert page.wrong == []
+
+
+def test_a_label_of_ones_own_and_a_note_are_kept(tmp_path: Path, look: Look) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(some(0, 3))
+    run.finish()
+    with serving(tmp_path) as site:
+        first = site.get("rollouts")["rows"][0]["id"]
+        page = look(f"{site.url}/?id={first}")
+        expect(page.locator("article.card").first).to_be_visible()
+        page.keyboard.press("l")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Another label").fill("odd-units")
+        dialog.get_by_label("Note").fill("counts in dozens")
+        dialog.get_by_role("button", name="Keep").click()
+        page.wait_for_function("id => !location.href.includes(id)", arg=first)
+        assert site.get("rollouts", q="label:odd-units")["rows"][0]["id"] == first
+        notes = site.get(f"rollouts/{first}")["notes"]
+        assert "counts in dozens" in {note["value"] for note in notes}
+        assert all(note["author"] and note["time"] for note in notes)
