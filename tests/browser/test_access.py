@@ -98,7 +98,10 @@ def test_a_person_without_a_mouse_reads_compares_filters_and_returns(
     press("]")
     press("j")
     ready(page)
+    editor = page.locator(".cm-content")
+    expect(editor).to_be_visible()  # it comes after the first paint
     press("i")
+    expect(editor).to_be_focused()
     page.keyboard.type("split:eval reward:<0.5")
     page.wait_for_timeout(300)
     press("Enter")
