@@ -113,13 +113,13 @@ def _wait(run: Run) -> None:
 
 def _sealed(run: Run) -> None:
     """Wait until a large import lies in tables: whoever reads logs holds them in memory."""
-    logs = run.directory / "live"
-    total = left = len(list(logs.glob("*")))
+    logs, own = run.directory / "live", f"{run.writer}-*"
+    total = left = len(list(logs.glob(own)))
     if total <= 1:
         return
     since = time.monotonic()
     with progress("sealing", total) as update:
-        while now := len(list(logs.glob("*"))):
+        while now := len(list(logs.glob(own))):
             if now < left:
                 left, since = now, time.monotonic()
             if time.monotonic() - since > PATIENCE:
