@@ -63,9 +63,16 @@ def expand(spans: list[Span]) -> list[Span]:
         for name in list(names):
             names[name] = whole(id, name)
     return [
-        msgspec.structs.replace(span, inputs=inputs[span.id]) if span.id in inputs else span
+        msgspec.structs.replace(span, inputs=inputs[str(span.id)]) if _has_repeat(span) else span
         for span in spans
     ]
+
+
+def _has_repeat(span: Span) -> bool:
+    """Is there anything to write out? (Others stay: two spans may have the same id.)"""
+    if span.id is None or not isinstance(span.inputs, dict):
+        return False
+    return any(map(_is_repeat, span.inputs.values()))
 
 
 def _is_repeat(value: Any) -> TypeGuard[dict[str, Any]]:
