@@ -78,7 +78,9 @@ def listen(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     wanted = [port] if port is not None else [PORT, 0]
     for place, number in enumerate(wanted):
-        found = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends small packets at once only if the socket says that it is TCP: without
+        # it every answer of more than one packet waits 40 ms for an acknowledgement.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, number))
