@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -55,6 +56,9 @@ def facts(draw: st.DrawFn) -> Fact:
     )
 
 
+_number = itertools.count()
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     with Reader(tmp_path_factory.mktemp("store")) as reader:
@@ -80,7 +84,10 @@ def test_facts_fold_alike_live_sealed_and_merged(
     ]
     for n, fact in enumerate([*early, *late]):
         fact.n = n
-    home, other = LogFile(reader.root, writer="w1"), LogFile(reader.root, writer="w2")
+    # A run of its own for each example: the engine keeps what files of a name have told.
+    run = f"r{next(_number)}"
+    home = LogFile(reader.root, run=run, writer="w1")
+    other = LogFile(reader.root, run=run, writer="w2")
     home.log(*logged)
     home.facts(*early)
     other.facts(*late)
@@ -91,7 +98,7 @@ def test_facts_fold_alike_live_sealed_and_merged(
         for rollout in logged:
             mine = [pair for pair in said if pair[0].rollout == rollout.id]
             want = fold(rollout, mine)
-            want.project, want.run, want.launch, want.worker = "p", "r", "launch", "worker-0"
+            want.project, want.run, want.launch, want.worker = "p", run, "launch", "worker-0"
             assert reader.get(rollout.id or "") == want
             sql = "SELECT labels, flags FROM rollouts WHERE id = ?"
             found = reader.connection.execute(sql, [rollout.id]).fetchall()
@@ -106,5 +113,5 @@ def test_facts_fold_alike_live_sealed_and_merged(
         compact(home.directory, grace=0)
         check()
     finally:
-        remove_run(reader.root, "p", "r")
+        remove_run(reader.root, "p", run)
         reader.refresh()
