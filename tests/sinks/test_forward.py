@@ -448,3 +448,32 @@ def _runs(pid: int) -> bool:
     """Does the process still run? One that ended stays listed until its parent looks."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_writer_that_begins_while_forwarding_ends_is_not_forgotten(
+    own_store: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds the lock held, starts nobody, and has ended before the lock is let go."""
+    from rollscope.sinks import __main__ as program
+
+    monkeypatch.setattr("rollscope.sinks.follow.Follower._start", lambda *_: None)
+    monkeypatch.setattr("os.nice", lambda _: 0)
+    monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
+    ids: list[str] = []
+
+    def write() -> None:
+        with begin(book) as run:
+            ids.extend(run.log(rollouts(len(ids))))
+
+    write()
+    end = Forwarding._end
+
+    def end_late(self: Forwarding) -> None:
+        if len(ids) == 4:
+            write()
+        end(self)
+
+    monkeypatch.setattr(Forwarding, "_end", end_late)
+    program.main(run_dir(own_store), "notebook")
+    assert len(ids) == 8
+    assert sorted(sent(book)) == sorted(ids)

@@ -11,14 +11,15 @@ from . import lock
 
 def main(directory: Path, name: str) -> None:
     """Forward, if nobody else does. What is heavy is loaded only then."""
-    held = lock.take_patiently(directory, name)
-    if held is None:
-        return
     os.nice(10)
-    from .process import Forwarding
+    while (held := lock.take_patiently(directory, name)) is not None:
+        from .process import Forwarding
 
-    Forwarding(directory, name).run(lambda: not lock.is_removed(held))
-    os.close(held)
+        forwarding = Forwarding(directory, name)
+        forwarding.run(lambda held=held: not lock.is_removed(held))  # type: ignore[misc]
+        os.close(held)
+        if not forwarding.is_outrun():
+            return
 
 
 if __name__ == "__main__":

@@ -93,6 +93,12 @@ class Forwarding:
                 )
             raise
 
+    def is_outrun(self) -> bool:
+        """After the lock was let go: did a writer begin while this was ending? It found the lock
+        held and started nobody, and may have ended since."""
+        complete = self._sender.state.complete if self._sender is not None else 0
+        return 0 < complete < len(read_infos(self.directory))
+
     def _run(self, goes_on: Callable[[], bool]) -> None:
         root = self.directory.parent.parent
         with Reader(root, only=self.directory, threads=1, memory=MEMORY) as reader:
