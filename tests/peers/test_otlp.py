@@ -217,14 +217,38 @@ def test_no_token_array_and_no_picture_is_sent(collector: Collector, sink: Otlp)
         assert not [v for v in span["attributes"].values() if isinstance(v, list) and len(v) > 1]
 
 
-def test_without_content_only_scalars_and_the_link_are_sent(collector: Collector) -> None:
+@pytest.mark.parametrize("has_logs", [True, False])
+def test_without_content_only_scalars_and_the_link_are_sent(
+    collector: Collector, has_logs: bool
+) -> None:
+    if not has_logs:  # then the rewards are events of the span
+        collector.refuse = lambda path, request: 404 if path == "/v1/logs" else None
+    rollout = agent()
+    error = Error(kind="tool", type="Timeout", text="the secret error")
+    rollout.error, rollout.fate, rollout.fate_reason = error, "failed", "a secret reason"
+    rollout.spans[1].error = error
+    rollout.reward_texts["style"] = "a secret of a judge without a number"
+    rollout.sampling["stop"] = ["secret stop"]
+    rollout.reference = rollout.meta["note"] = "a secret note"
+    rollout.messages[2].state = rollout.messages[2].meta["note"] = "a secret state"
     sink = opened(collector, content="none", viewer="https://view.example/")
-    sink.send([agent()])
+    sink.send([rollout])
+    sink.update(rollout)
     sink.close()
+
     root = collector.trace("r-1")[0]
     assert root["attributes"]["rollscope.link"] == "https://view.example/?id=r-1"
-    for secret in ("2+2", "Be brief", "I ask", '"a": 2', "done"):
-        assert secret not in str(collector.spans)
+    assert root["attributes"]["rollscope.rewards.brief"] == 0.5
+    assert root["attributes"]["error.type"] == "Timeout"
+    assert root["status"] == (2, "")
+    arrived = str([*collector.spans, *collector.events])
+    for secret in ("2+2", "Be brief", "I ask", '"a": 2', "done", "shorter", "secret"):
+        assert secret not in arrived
+    judged = [e for e in [*collector.events, *root["events"]] if "evaluation" in e["name"]]
+    assert [e["attributes"] for e in judged] == [
+        {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": score}
+        for name, score in {"reward": 0.75, "correct": 1.0, "brief": 0.5}.items()
+    ]
 
 
 def test_long_texts_are_cut_and_say_so(collector: Collector, sink: Otlp) -> None:

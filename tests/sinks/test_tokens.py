@@ -1,4 +1,4 @@
-"""No sink sends tokens: not those of messages, and not those that a program handed to a span."""
+"""No sink sends tokens: not those of messages, and not those in anything a program handed over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ def to_trackio(rollout: Rollout) -> Any:
     return spans, trackio.metadata(rollout)
 
 
-@pytest.mark.parametrize("told", [otlp, to_trackio, mlflow_trace.spans, weave_calls.completed])
+def to_mlflow(rollout: Rollout) -> Any:
+    return mlflow_trace.spans(rollout), mlflow_trace.assessments(rollout, "trace")
+
+
+@pytest.mark.parametrize("told", [otlp, to_trackio, to_mlflow, weave_calls.completed])
 def test_tokens_never_leave(told: Any) -> None:
     rollout = Rollout(
         id="r",
@@ -43,6 +47,8 @@ def test_tokens_never_leave(told: Any) -> None:
                 meta={"log_probs": LOGPROBS},
             )
         ],
+        sampling={"temperature": 1.0, "stop_token_ids": IDS},
+        reference=IDS,
         meta={"prompt_ids": IDS},
     )
     sent = json.dumps(told(rollout), default=str)

@@ -137,7 +137,8 @@ def assessments(rollout: Rollout, trace: str) -> list[Assessment]:
         if message.reward is not None and number in spans:
             found.append(made("turn_reward", message.reward, span=spans[number]))
     if rollout.reference is not None:
-        found.append(made("reference", rollout.reference, is_expected=True))
+        expected = without_tokens(rollout.reference)
+        found.append(made("reference", expected, is_expected=True))
     return found
 
 
@@ -203,7 +204,7 @@ def _chat(
     if seen.left_out:
         attributes["rollscope.prompt"] = f"{seen.left_out} earlier messages: see the root span"
     if rollout.sampling:
-        attributes["rollscope.sampling"] = plain(rollout.sampling)
+        attributes["rollscope.sampling"] = plain(without_tokens(rollout.sampling))
     if isinstance(rollout.sampling.get("model"), str):
         attributes["mlflow.llm.model"] = rollout.sampling["model"]
     if (counts := chat.tokens(rollout, number)) is not None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ..model import Rollout
 from .base import Refused, Sink, Target
 from .calls import ROOT, Call, calls
-from .otlp_attributes import Attributes, Told, evaluations, scalars
+from .otlp_attributes import Attributes, Told, evaluations, facts
 
 EVALUATION = "gen_ai.evaluation.result"
 UPDATE = "rollscope.update"
@@ -33,7 +33,7 @@ class Otlp(Sink):
     OPTIONS: ClassVar[Mapping[str, str]] = {
         "endpoint": "the receiver's address, as OTEL_EXPORTER_OTLP_ENDPOINT has it",
         "protocol": "`http/protobuf` (default) or `grpc`, as OTEL_EXPORTER_OTLP_PROTOCOL has it",
-        "content": "`full` (default): with texts. `none`: only scalars and the link",
+        "content": "`full` (default): with texts. `none`: only numbers, names and the link",
         "viewer": f"where `rollscope view` runs, for the link (default {VIEWER})",
         "provider": "gen_ai.provider.name of the policy (default `unknown`)",
     }
@@ -89,7 +89,8 @@ class Otlp(Sink):
         """Later facts go as one more event with everything that is known by now."""
         if not self.has_logs:
             return False
-        self._export(self._logs, [self._event(rollout, UPDATE, scalars(rollout))])
+        known = facts(rollout, has_content=self.has_content)
+        self._export(self._logs, [self._event(rollout, UPDATE, known)])
         self._judge([rollout])
         return True
 
@@ -115,8 +116,8 @@ class Otlp(Sink):
                 attributes["rollscope.times"] = "not known"
             events = []
             if call.id == ROOT and not self.has_logs:
-                events = [Event(EVALUATION, a, timestamp=end) for a in evaluations(rollout)]
-            text = call.error.text if call.error is not None else None
+                events = [Event(EVALUATION, a, timestamp=end) for a in self._results(rollout)]
+            text = call.error.text if call.error is not None and self.has_content else None
             made.append(
                 ReadableSpan(
                     name,
@@ -138,7 +139,7 @@ class Otlp(Sink):
         """Send the rewards that were not sent yet by this process."""
         events = []
         for rollout in rollouts:
-            results = list(evaluations(rollout))
+            results = self._results(rollout)
             before = self._judged.get(str(rollout.id), [])
             events += [
                 self._event(rollout, EVALUATION, result)
@@ -150,6 +151,9 @@ class Otlp(Sink):
             del self._judged[next(iter(self._judged))]
         if events:
             self._export(self._logs, events)
+
+    def _results(self, rollout: Rollout) -> list[Attributes]:
+        return list(evaluations(rollout, has_content=self.has_content))
 
     def _event(self, rollout: Rollout, name: str, attributes: Attributes) -> Any:
         from opentelemetry._logs import LogRecord, SeverityNumber

@@ -2,7 +2,8 @@
 the scalars of the rollout as `rollscope.*`.
 
 Pure: no OpenTelemetry library is needed here. Token ids and streams are never sent, and of
-texts at most `MOST` characters each: the link leads to the whole.
+texts at most `MOST` characters each: the link leads to the whole. Without content no text goes out
+that the policy, a tool, a judge, an error or the trainer wrote: names, ids and numbers only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SAMPLING = {
 _SCALARS = (
     "project", "run", "launch", "step", "trained_step", "split", "dataset", "task", "group",
     "index", "attempt", "worker", "reward", "advantage", "stop_reason", "truncated", "fate",
-    "fate_reason", "policy_version", "environment",
+    "policy_version", "environment",
 )  # fmt: skip
 
 
@@ -70,7 +71,7 @@ class Told:
         rollout = self.rollout
         told["gen_ai.agent.name"] = call.name
         told["gen_ai.provider.name"] = self.provider
-        told |= sampling(rollout.sampling)
+        told |= sampling(rollout.sampling, has_content=self.has_content)
         if rollout.stop_reason is not None:
             told["gen_ai.response.finish_reasons"] = [rollout.stop_reason]
         written = [m for m in rollout.messages if is_written(m)]
@@ -78,7 +79,7 @@ class Told:
         _usage(told, _count(given), _count(written))
         if rollout.group is not None:
             told["session.id"] = rollout.group  # siblings beside each other
-        told |= scalars(rollout)
+        told |= facts(rollout, has_content=self.has_content)
         told["rollscope.link"] = self.link
         told["metadata"] = _json({k.removeprefix("rollscope."): v for k, v in told.items()
                                   if k.startswith("rollscope.")})  # fmt: skip
@@ -90,7 +91,7 @@ class Told:
 
     def _chat(self, call: Call, told: Attributes) -> None:
         told["gen_ai.provider.name"] = self.provider
-        told |= sampling(self.rollout.sampling)
+        told |= sampling(self.rollout.sampling, has_content=self.has_content)
         number = call.message
         if number is None:
             return
@@ -147,42 +148,42 @@ class Told:
                 told[f"{name}.mime_type"] = "application/json"
 
 
-def scalars(rollout: Rollout) -> Attributes:
-    """What is known about a rollout, without its texts. Missing is left out, never zero."""
+def facts(rollout: Rollout, *, has_content: bool) -> Attributes:
+    """What is known about a rollout beside its messages. Missing is left out, never zero."""
     told: Attributes = {"rollscope.id": str(rollout.id)}
     for name in _SCALARS:
         value = getattr(rollout, name)
         if value is not None:
             told[f"rollscope.{name}"] = value
+    if has_content and rollout.fate_reason is not None:  # often the words of an error
+        told["rollscope.fate_reason"] = _cut(rollout.fate_reason)
     for name, reward in rollout.rewards.items():
         told[f"rollscope.rewards.{name}"] = reward
     return told
 
 
-def sampling(options: Mapping[str, Any]) -> Attributes:
+def sampling(options: Mapping[str, Any], *, has_content: bool) -> Attributes:
     """How the tokens were drawn, under the conventions' names."""
-    told: Attributes = {
-        _SAMPLING[name]: value
-        for name, value in options.items()
-        if name in _SAMPLING and isinstance(value, (int, float))
-    }
+    numbers = {name: v for name, v in options.items() if isinstance(v, (bool, int, float))}
+    told: Attributes = {_SAMPLING[name]: v for name, v in numbers.items() if name in _SAMPLING}
     if isinstance(options.get("model"), str):
         told["gen_ai.request.model"] = told["llm.model_name"] = options["model"]
-    if options:
-        told["llm.invocation_parameters"] = _json(options)
+    if shown := without_tokens(options) if has_content else numbers:
+        told["llm.invocation_parameters"] = _json(shown)
     return told
 
 
-def evaluations(rollout: Rollout) -> Iterable[Attributes]:
+def evaluations(rollout: Rollout, *, has_content: bool) -> Iterable[Attributes]:
     """The rewards, as the attributes of `gen_ai.evaluation.result` events."""
     if rollout.reward is not None:
         yield {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": rollout.reward}
-    for name in rollout.rewards.keys() | rollout.reward_texts.keys():
+    texts = rollout.reward_texts if has_content else {}
+    for name in dict.fromkeys([*rollout.rewards, *texts]):
         told: Attributes = {"gen_ai.evaluation.name": name}
         if name in rollout.rewards:
             told["gen_ai.evaluation.score.value"] = rollout.rewards[name]
-        if name in rollout.reward_texts:
-            told["gen_ai.evaluation.explanation"] = _cut(rollout.reward_texts[name])
+        if name in texts:
+            told["gen_ai.evaluation.explanation"] = _cut(texts[name])
         yield told
 
 

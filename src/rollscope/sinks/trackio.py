@@ -192,7 +192,7 @@ def metadata(rollout: Rollout) -> dict[str, Any]:
         "environment": rollout.environment,
         "launch": rollout.launch,
         "worker": rollout.worker,
-        "reference": rollout.reference,
+        "reference": without_tokens(rollout.reference),
         "meta": without_tokens(rollout.meta) or None,
     }
     return {name: value for name, value in known.items() if value is not None}

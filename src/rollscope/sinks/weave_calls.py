@@ -163,7 +163,8 @@ def _conversation(
 
 def _sampling(rollout: Rollout) -> dict[str, Any]:
     """How the tokens were drawn, beside the messages, as a request has it."""
-    return {name: value for name, value in rollout.sampling.items() if name != "messages"}
+    found = {name: value for name, value in rollout.sampling.items() if name != "messages"}
+    return dict(without_tokens(found))
 
 
 def _usage(rollout: Rollout, found: list[Call]) -> dict[str, dict[str, Any]]:
