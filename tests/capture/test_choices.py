@@ -303,13 +303,19 @@ def test_zero_is_none_and_none_is_all(own_store: Path) -> None:
 
 def test_redacted_text_never_reaches_the_disk(own_store: Path) -> None:
     secret = "sk-abcdefghijklmnopqrstuvwx"
-    with rollscope.init(redact=["key", "email", lambda text: text.replace("Zürich", "-")]) as run:
+    config = {"api_key": secret, "layers": [1, 2, 3, 4]}
+    redact = ["key", "email", lambda text: text.replace("Zürich", "-")]
+    with rollscope.init(redact=redact, config=config) as run:
         message = Message(
             role="user", content=f"mail a.b@c.org {secret}", tokens=Tokens([1, 2], logprob=[0, 1])
         )
         clean = Message(role="assistant", content="fine", tokens=Tokens([3]))
         rollout = Rollout(
-            task="t", messages=[message, clean], meta={"k": [secret]}, reference="Zürich"
+            task="t",
+            messages=[message, clean],
+            meta={"k": [secret]},
+            reference="Zürich",
+            sampling={"stop": [secret], "stop_token_ids": [1, 2, 3, 4]},
         )
         run.log(rollout)
         run.annotate(rollout.id, note=f"see {secret}")
@@ -322,8 +328,10 @@ def test_redacted_text_never_reaches_the_disk(own_store: Path) -> None:
     assert secret not in text
     assert "a.b@c.org" not in text
     assert "Zürich" not in text
+    assert reading.infos(own_store)[0].config == {"api_key": "[key]", "layers": [1, 2, 3, 4]}
     (got,) = [r for r in reading.rollouts(own_store) if r["task"] == "t"]
     assert got["messages"][0]["content"] == "mail [email] [key]"
+    assert got["sampling"] == {"stop": ["[key]"], "stop_token_ids": [1, 2, 3, 4]}
     assert got["messages"][0]["tokens"] == {"logprob": [0.0, 1.0]}
     assert got["messages"][1]["tokens"] == {"ids": [3]}
     assert message.content == f"mail a.b@c.org {secret}"  # the trainer's own is untouched

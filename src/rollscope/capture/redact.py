@@ -109,6 +109,7 @@ def redact_rollout(rollout: Rollout, clean: Redactor) -> Rollout:
         reward_texts={k: clean(str(v)) for k, v in rollout.reward_texts.items() if v is not None},
         fate_reason=_text(rollout.fate_reason, clean),
         error=_error(rollout.error, clean),
+        sampling=clean_settings(rollout.sampling, clean),
         reference=clean_json(rollout.reference, clean),
         meta=clean_json(rollout.meta, clean) if rollout.meta else {},
     )
@@ -183,16 +184,22 @@ def clean_json(value: Any, clean: Redactor) -> Any:
 
     Rows of whole numbers go: they may be token ids.
     """
-    return None if value is None else _clean(plain(value, "", []), clean)
+    return None if value is None else _clean(plain(value, "", []), clean, _TOKEN_LIKE)
 
 
-def _clean(value: Any, clean: Redactor) -> Any:
+def clean_settings(value: Any, clean: Redactor) -> Any:
+    """The same for settings, in which whole numbers are no text."""
+    return None if value is None else _clean(plain(value, "", []), clean, None)
+
+
+def _clean(value: Any, clean: Redactor, token_like: int | None) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(key): _clean(item, clean) for key, item in value.items()}
+        return {clean(key): _clean(item, clean, token_like) for key, item in value.items()}
     if isinstance(value, list):
-        if len(value) >= _TOKEN_LIKE and all(type(item) is int for item in value):
+        is_row = token_like is not None and len(value) >= token_like
+        if is_row and all(type(item) is int for item in value):
             return f"<{len(value)} whole numbers left out: text is redacted>"
-        return [_clean(item, clean) for item in value]
+        return [_clean(item, clean, token_like) for item in value]
     return value

@@ -11,7 +11,7 @@ from ..store import paths
 from ..store.log import Limits
 from ..store.writers import BEAT
 from .launch import launch_name, worker_name
-from .redact import Redactor, make_redactor
+from .redact import Redactor, clean_settings, make_redactor
 from .sample import Sample
 from .settings import MIN_FREE, QUEUE, SINKS_WAIT, check_sinks, setting
 
@@ -60,6 +60,7 @@ def resolve(
     if sample is not None and not isinstance(sample, Sample):
         raise TypeError(f"init(sample={sample!r}): expected rollscope.Sample(...) or None")
     redact = redact_set if redact_set is not None else redact
+    redactor = make_redactor(redact) if redact else None
     limits = Limits(
         min_free=_or(setting("ROLLSCOPE_MIN_FREE"), MIN_FREE),
         seal=_or(setting("ROLLSCOPE_SEAL"), True),
@@ -70,9 +71,9 @@ def resolve(
         launch=launch,
         worker=worker or worker_name(),
         root=Path(dir).expanduser().absolute() if dir is not None else paths.root(),
-        config=_config(config),
+        config=_config(config, redactor),
         sample=_or(sample_set, sample),
-        redactor=make_redactor(redact) if redact else None,
+        redactor=redactor,
         redact=redact,
         sinks=sinks_set if sinks_set is not None else check_sinks(sinks) if sinks else (),
         sinks_wait=_or(setting("ROLLSCOPE_SINKS_WAIT"), SINKS_WAIT),
@@ -93,9 +94,10 @@ def _name(value: Any, what: str) -> str:
     return value
 
 
-def _config(config: Mapping[str, Any] | None) -> Any:
-    """A snapshot as JSON; what is odd in it is noted in its place."""
-    return None if config is None else plain(config, "config", [])
+def _config(config: Mapping[str, Any] | None, redactor: Redactor | None) -> Any:
+    """A snapshot as JSON, redacted; what is odd in it is noted in its place."""
+    made = None if config is None else plain(config, "config", [])
+    return made if redactor is None else clean_settings(made, redactor)
 
 
 def _version() -> str | None:
