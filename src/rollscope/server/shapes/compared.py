@@ -1,0 +1,53 @@
+"""Rollouts beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .rows import Row
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """A field in which the compared rollouts are not alike; values in their order."""
+
+    key: str
+    values: list[Any]
+
+
+class Words(msgspec.Struct, kw_only=True):
+    """A run of text: `same` as in the rollouts beside it, or only its own."""
+
+    same: bool
+    text: str
+
+
+class Side(msgspec.Struct, kw_only=True):
+    """One rollout's message in an aligned row; `n` null: it has none there."""
+
+    n: int | None = None
+    role: str | None = None
+    name: str | None = None
+    words: list[Words] = []
+
+
+class Aligned(msgspec.Struct, kw_only=True):
+    """Messages that stand beside each other, one side per rollout."""
+
+    same: bool
+    sides: list[Side]
+
+
+class Divergence(msgspec.Struct, kw_only=True):
+    """The first place where the texts part: in aligned row `row`, `char` characters in."""
+
+    row: int
+    char: int = 0
+
+
+class Compared(msgspec.Struct, kw_only=True):
+    rows: list[Row]
+    aligned: list[Aligned]
+    first: Divergence | None = None
+    differences: list[Difference] = []

@@ -1,0 +1,201 @@
+"""One rollout: what is known of it, its messages, tokens and spans, and where it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .rows import Number, Row
+
+
+class Note(msgspec.Struct, kw_only=True):
+    """What a person or a check said about a rollout or one of its messages."""
+
+    name: str
+    value: Any = None
+    message: int | None = None
+    author: str | None = None
+    time: float | None = None
+
+
+class Outline(msgspec.Struct, kw_only=True):
+    """Every message of a rollout in a few numbers, as columns: the skeleton of the page."""
+
+    parent: list[int | None]
+    """The message that each one follows; -1: it begins a conversation of its own."""
+    role: list[str]
+    name: list[str | None]
+    chars: list[int]
+    tokens: list[int | None]
+    sampled: list[bool | None]
+    tools: list[list[str]]
+    preview: list[str]
+    reward: list[Number]
+
+
+class Call(msgspec.Struct, kw_only=True):
+    id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+
+
+class Piece(msgspec.Struct, kw_only=True):
+    """One part of a message; `end` is the end of its text in the message's text."""
+
+    type: str
+    end: int | None = None
+    image: str | None = None
+    call: Call | None = None
+    id: str | None = None
+    data: Any = None
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """One message. `text` may be a window: `start` is where it begins, `chars` the whole."""
+
+    n: int
+    role: str
+    parent: int | None = None
+    name: str | None = None
+    text: str | None = None
+    start_char: int = 0
+    chars: int = 0
+    parts: list[Piece] | None = None
+    tool_calls: list[Call] = []
+    tool_call_id: str | None = None
+    sampled: bool | None = None
+    stop_reason: str | None = None
+    reward: Number = None
+    state: Any = None
+    start: float | None = None
+    end: float | None = None
+    meta: dict[str, Any] = {}
+    tokens: int | None = None
+
+
+class Bodies(msgspec.Struct, kw_only=True):
+    first: int
+    messages: list[Body]
+
+
+class Detail(msgspec.Struct, kw_only=True):
+    """A whole rollout but for its messages' bodies and its spans."""
+
+    row: Row
+    key: str | None = None
+    launch: str | None = None
+    worker: str | None = None
+    start: float | None = None
+    end: float | None = None
+    reward_texts: dict[str, str] = {}
+    error_text: str | None = None
+    sampling: dict[str, Any] = {}
+    reference: Any = None
+    meta: dict[str, Any] = {}
+    notes: list[Note] = []
+    streams: list[str] = []
+    """Names of the token streams that at least one message has."""
+    spans: int = 0
+    outline: Outline
+    answer: str | None = None
+    """The final answer: the text of the last message that the policy wrote, from its end."""
+
+
+class TokenBlock(msgspec.Struct, kw_only=True):
+    """The tokens of one message: ids, where each ends in the text, and every stream."""
+
+    n: int
+    ids: list[int] | None = None
+    ends: list[int] | None = None
+    streams: dict[str, list[Number]] = {}
+
+
+class TokenBlocks(msgspec.Struct, kw_only=True):
+    messages: list[TokenBlock]
+
+
+class Strip(msgspec.Struct, kw_only=True):
+    """One stream over all tokens of a rollout, in at most some 2,000 buckets."""
+
+    stream: str
+    tokens: int
+    missing: int
+    """Tokens without a value."""
+    per: int
+    """Tokens in a bucket."""
+    low: list[Number]
+    high: list[Number]
+    mean: list[Number]
+    """Of each bucket; null: no token of it has a value."""
+    messages: list[int]
+    """Messages that have tokens, in order."""
+    starts: list[int]
+    """Place of each of these messages' first token."""
+    lowest: Number = None
+    highest: Number = None
+    average: Number = None
+    lowest_at: tuple[int, int] | None = None
+    """Message, and token in it."""
+    highest_at: tuple[int, int] | None = None
+
+
+class SpanRow(msgspec.Struct, kw_only=True):
+    name: str
+    id: str | None = None
+    parent: str | None = None
+    start: float | None = None
+    end: float | None = None
+    message: int | None = None
+    error_kind: str | None = None
+    error_type: str | None = None
+    error_text: str | None = None
+    inputs: Any = None
+    outputs: Any = None
+    meta: dict[str, Any] = {}
+    version: int | None = None
+    """Policy version at work: as the span says, else that of the message it belongs to."""
+
+
+class TurnRow(msgspec.Struct, kw_only=True):
+    """A message that the policy wrote, as a stretch of time."""
+
+    message: int
+    name: str | None = None
+    start: float
+    end: float
+    versions: list[int] = []
+    """Policy versions that wrote it, in order: more than one where weights changed meanwhile."""
+
+
+class Spans(msgspec.Struct, kw_only=True):
+    spans: list[SpanRow]
+    turns: list[TurnRow] = []
+    cut: int = 0
+    """Spans left out because there are too many for one answer."""
+
+
+class Neighbours(msgspec.Struct, kw_only=True):
+    """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
+
+    siblings: list[Row]
+    previous_group: str | None = None
+    """Id of the first rollout of the group before it (same step and split, then steps)."""
+    next_group: str | None = None
+    earlier: str | None = None
+    """The same task at the step before: the rollout in the same place, else the first."""
+    later: str | None = None
+
+
+class Hit(msgspec.Struct, kw_only=True):
+    """One match of the query's text terms, in characters of the message's text."""
+
+    message: int
+    start: int
+    end: int
+    where: str = "text"
+    """`text`, or `tool_calls`: then the numbers count in the arguments as text."""
+
+
+class Hits(msgspec.Struct, kw_only=True):
+    hits: list[Hit]
