@@ -50,8 +50,22 @@ def test_a_multi_turn_row_is_cut_at_mask_and_template() -> None:
         ("assistant", "It is 5.", True),
     ]
     check_exact(ids, messages)
-    assert messages[4].meta == {"before": "<|im_start|>assistant\n", "after": "<|im_end|>"}
+    meta = messages[4].meta
+    assert (meta["before"], meta["after"]) == ("<|im_start|>assistant\n", "<|im_end|>")
     assert [v for m in messages for v in m.tokens.mask] == mask
+
+
+def test_every_token_that_the_text_leaves_out_is_told_by_its_id() -> None:
+    ids, mask = row((PROMPT, 0), (ANSWER, 1))
+    for message in split(ids, tokenizer=TOK, sampled=mask):
+        told, at = "", 0
+        for id, end in zip(message.tokens.ids, message.tokens.ends, strict=True):
+            width = end > at
+            told += (
+                str(message.content)[at:end] if width else message.meta["marks"].get(str(id), "")
+            )
+            at = end
+        assert told == whole(message)
 
 
 def test_streams_follow_their_tokens_and_unknown_stays_unknown() -> None:

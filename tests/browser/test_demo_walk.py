@@ -97,7 +97,7 @@ def test_tokens_carry_what_engine_and_learner_said(
         expect(page.locator(".strip .head b")).to_have_text(stream)
     page.keyboard.press("Escape")
     page.keyboard.press("x")
-    expect(page.locator(".tok.bare").first).to_be_visible()
+    expect(page.locator(".tok.bare", has_text="<answer>").first).to_be_visible()
     shoot(page, "demo-raw")
     assert page.wrong == []
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { pieces, shade, spanOf, streamNames, valuesOf, visible } from "../src/lib/tokens";
 
-const block = { n: 0, ids: [1, 2, 3, 4], ends: [1, 1, 2, 5], streams: { logprob: [-1, null, -2, -3], train_logprob: [-1, -1, -2, -2] } };
+const block = { n: 0, ids: [1, 2, 3, 4], ends: [1, 1, 2, 5], marks: {}, streams: { logprob: [-1, null, -2, -3], train_logprob: [-1, -1, -2, -2] } };
 
 test("pieces join to the text, whatever characters it has", () => {
   const text = "👩‍é漢!rest";
@@ -32,4 +32,9 @@ test("full strength means the same in every rollout where it can", () => {
 
 test("whitespace can be seen", () => {
   expect(visible("a b\n\tc")).toBe("a·b⏎\n→\tc");
+});
+
+test("a token of the chat template keeps what it says beside the text", () => {
+  const cut = pieces("hi", { n: 0, ids: [7, 1, 8], ends: [0, 2, 2], marks: { "7": "<user>", "1": "no" }, streams: {} });
+  expect(cut.tokens).toEqual([{ id: 7, text: "", mark: "<user>" }, { id: 1, text: "hi" }, { id: 8, text: "" }]);
 });

@@ -10,7 +10,8 @@ that says which of them the policy wrote. `split` cuts it
 
 Every token of the row lands in exactly one message, in order. `content` is the text without
 the template's own marks; those are kept as `meta["before"]` and `meta["after"]`, and their
-tokens have no width in `ends`. So before + content + after is the text of the tokens.
+tokens have no width in `ends`. So before + content + after is the text of the tokens;
+`meta["marks"]` holds the text of each token without width, by its id.
 """
 
 from __future__ import annotations
@@ -163,6 +164,14 @@ class _Row:
             return self.text if end - begin == len(self.ids) else ""
         return self.text[self.start(begin) : self.start(end)]
 
+    def marks(self, begin: int, ends: Sequence[int]) -> dict[str, str]:
+        """Texts of the tokens from `begin` on that have no width in a message, by id."""
+        return {
+            str(self.ids[begin + i]): text
+            for i, end in enumerate(ends)
+            if end == (ends[i - 1] if i else 0) and (text := self.span(begin + i, begin + i + 1))
+        }
+
     def mark_at(self, char: int, mark: str) -> int | None:
         """The token that is exactly this mark at this place: a special token, not typed text."""
         token = self._starts.get(char)
@@ -301,9 +310,11 @@ def _message(row: _Row, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> 
         stop = max(piece.text, row.footer(piece.text, end))
         before, after = row.text[row.start(begin) : piece.text], row.text[stop : row.start(end)]
         message.content = row.text[piece.text : stop]
-        message.meta = {k: v for k, v in (("before", before), ("after", after)) if v}
         width = stop - piece.text
         ends = [min(max(e - piece.text, 0), width) for e in row.ends[begin:end]]
+        marks = row.marks(begin, ends)
+        aside = (("before", before), ("after", after), ("marks", marks))
+        message.meta = {k: v for k, v in aside if v}
     elif row.known:
         message.content = decode(row.tokenizer, row.ids[begin:end]).text
     message.tokens = Tokens(row.ids[begin:end], ends, cut)

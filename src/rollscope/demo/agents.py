@@ -185,6 +185,7 @@ class World:
                 tokens=Tokens(ids, ends, mask=[0] * len(ids)),
                 start=now,
                 end=now,
+                meta=self.chat.marks(ids),
             ),
         )
 
@@ -220,6 +221,7 @@ class World:
             stop_reason=why,
             start=request.start,
             end=request.end,
+            meta=self.chat.marks(request.ids),
         )
         return turn, self._add(episode, row, message)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from .tokenizer import Tokenizer
 
@@ -40,6 +41,7 @@ class Chat:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.special = tokenizer.special
+        self._names = {id: name for name, id in self.special.items()}
         self.stops = (self.special["<end>"], self.special["<call>"])
         # Siblings read the same prompt, and problems come back.
         self.given = lru_cache(maxsize=4096)(self._given)
@@ -50,6 +52,10 @@ class Chat:
         if answer:
             ids.append(self.special["<assistant>"])
         return ids, self.tokenizer.decode(ids)[1]
+
+    def marks(self, ids: list[int]) -> dict[str, Any]:
+        """What a message's `meta` tells of the tokens that its text leaves out."""
+        return {"marks": {str(i): self._names[i] for i in ids if i in self._names}}
 
     def written(self, turn: Turn) -> list[int]:
         """A turn as the policy would write it (for the warm start)."""

@@ -179,6 +179,12 @@ def _pieces(parts: list[Part]) -> list[s.Piece]:
     return pieces
 
 
+def _marks(told: Any) -> dict[str, str]:
+    """Texts by token id, as adapters leave them in `meta`; whatever else lies there is not ours."""
+    texts = told.items() if isinstance(told, dict) else ()
+    return {str(id): text for id, text in texts if isinstance(text, str)}
+
+
 def tokens(desk: Desk, ask: p.TokensOf, id: str) -> s.TokenBlocks:
     """The tokens of a window of messages, with every stream."""
     found = desk.messages(id, ask.first, ask.first + ask.count)
@@ -188,6 +194,7 @@ def tokens(desk: Desk, ask: p.TokensOf, id: str) -> s.TokenBlocks:
                 n=n,
                 ids=None if m.tokens.ids is None else to_list(m.tokens.ids, True),
                 ends=None if m.tokens.ends is None else to_list(m.tokens.ends, True),
+                marks=_marks(m.meta.get("marks")),
                 streams={
                     name: [number(v) for v in to_list(values, is_int(name))]
                     for name, values in m.tokens.streams.items()

@@ -1024,6 +1024,9 @@ export interface components {
         /**
          * TokenBlock
          * @description The tokens of one message: ids, where each ends in the text, and every stream.
+         *
+         *         `marks` are the texts of tokens that the message's text leaves out (the chat template's),
+         *         by id.
          */
         TokenBlock: {
             n: number;
@@ -1031,6 +1034,10 @@ export interface components {
             ids: number[] | null;
             /** @default null */
             ends: number[] | null;
+            /** @default {} */
+            marks: {
+                [key: string]: string;
+            };
             /** @default {} */
             streams: {
                 [key: string]: (number | string | null)[];

@@ -1,7 +1,7 @@
 /** Draws token spans directly: a message may have thousands, and each is one element. */
 import type { TokenBlock } from "../api/types";
 import { nameOf, shown } from "./text";
-import { pieces, shade, valuesOf, visible } from "./tokens";
+import { pieces, shade, type Token, valuesOf, visible } from "./tokens";
 
 export interface Look {
   /** Whitespace and special tokens visible. */
@@ -20,8 +20,8 @@ export function drawTokens(host: HTMLElement, text: string, block: TokenBlock, l
     span.dataset["i"] = String(i);
     const hidden = token.text === "";
     span.className = hidden ? "tok bare" : i % 2 ? "tok odd" : "tok";
-    span.textContent = hidden ? (token.id === null ? "∅" : `⟨${token.id}⟩`) : look.raw ? visible(shown(token.text)) : shown(token.text);
-    if (hidden) span.title = "a token without text of its own: special, or part of a character";
+    span.textContent = hidden ? unseen(token) : look.raw ? visible(shown(token.text)) : shown(token.text);
+    if (hidden) span.title = token.mark ? "a token of the chat template" : "a token without text of its own: special, or part of a character";
     if (look.stream) paint(span, look, values?.[i]);
     chunk.append(span);
     if (i % 400 === 399) {
@@ -40,6 +40,12 @@ export function drawTokens(host: HTMLElement, text: string, block: TokenBlock, l
     out.append(tail);
   }
   host.replaceChildren(out);
+}
+
+/** A token that the message's text leaves out: what it says if that is known, else its number. */
+function unseen(token: Token): string {
+  if (token.mark) return visible(shown(token.mark)).replaceAll("\n", "");
+  return token.id === null ? "∅" : `⟨${token.id}⟩`;
 }
 
 function paint(span: HTMLElement, look: Look, value: number | string | null | undefined): void {

@@ -7,6 +7,8 @@ export interface Token {
   id: number | null;
   /** What it adds to the text; empty when it only completes a character, or has no text. */
   text: string;
+  /** A token of the chat template: its text stands in no message. */
+  mark?: string;
 }
 
 /** The pieces of a message's text, one per token. Text after the last end is left over. */
@@ -18,7 +20,9 @@ export function pieces(text: string, block: TokenBlock): { tokens: Token[]; rest
   let start = 0;
   for (let i = 0; i < length; i++) {
     const end = ends ? Math.max(start, Math.min(text.length, at(ends[i] ?? 0))) : start;
-    tokens.push({ id: block.ids?.[i] ?? null, text: text.slice(start, end) });
+    const id = block.ids?.[i] ?? null;
+    const mark = end === start ? block.marks[String(id)] : undefined;
+    tokens.push({ id, text: text.slice(start, end), ...(mark && { mark }) });
     start = end;
   }
   return { tokens, rest: text.slice(start) };

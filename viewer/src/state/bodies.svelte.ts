@@ -89,7 +89,7 @@ export class Bodies {
       if (signal.aborted) return;
       for (const block of answer.messages) this.#tokens.set(block.n, block);
       for (let n = window * TOKEN_WINDOW; n < (window + 1) * TOKEN_WINDOW; n++) {
-        if (!this.#tokens.has(n)) this.#tokens.set(n, { n, ids: null, ends: null, streams: {} });
+        if (!this.#tokens.has(n)) this.#tokens.set(n, { n, ids: null, ends: null, marks: {}, streams: {} });
       }
       this.version++;
     } catch {

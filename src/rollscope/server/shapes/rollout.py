@@ -103,11 +103,16 @@ class Detail(msgspec.Struct, kw_only=True):
 
 
 class TokenBlock(msgspec.Struct, kw_only=True):
-    """The tokens of one message: ids, where each ends in the text, and every stream."""
+    """The tokens of one message: ids, where each ends in the text, and every stream.
+
+    `marks` are the texts of tokens that the message's text leaves out (the chat template's),
+    by id.
+    """
 
     n: int
     ids: list[int] | None = None
     ends: list[int] | None = None
+    marks: dict[str, str] = {}
     streams: dict[str, list[Number]] = {}
 
 
