@@ -174,6 +174,15 @@ def test_rewards_are_evaluation_events_of_the_root_span(collector: Collector, si
     }
 
 
+def test_rewards_that_failed_to_arrive_are_sent_again(collector: Collector, sink: Otlp) -> None:
+    collector.refuse = lambda path, request: 401 if path == "/v1/logs" else None
+    with pytest.raises(ConnectionError):
+        sink.send([agent()])
+    collector.refuse = lambda path, request: None
+    sink.send([agent()])
+    assert len(collector.events) == 3
+
+
 def test_what_is_not_known_is_left_out(collector: Collector, sink: Otlp) -> None:
     sink.send([Rollout(id="r-2", messages=[Message(role="assistant", content="x")], time=5.0)])
     root, chat = collector.trace("r-2")

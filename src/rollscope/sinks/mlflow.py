@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 from ..model import Error, Rollout
 from . import mlflow_sqlite
 from . import mlflow_trace as told
-from .base import Refused, Sink, Target
+from ._batches import NotTaken, Trace, send_in_batches
+from .base import Sink, Target
 
 _BATCH = 4_000_000
 """Characters of spans in one request, roughly."""
@@ -90,11 +91,8 @@ class MLflow(Sink):
         return f"{_public(uri).rstrip('/')}/#/experiments/{self._experiment}/traces"
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
-        refused: dict[str, str] = {}
-        for batch in _batches([(r, told.spans(r)) for r in rollouts]):
-            refused |= self._send(batch)
-        if refused:
-            raise Refused(refused, next(iter(refused.values())))
+        traces = [(rollout, told.spans(rollout)) for rollout in rollouts]
+        send_in_batches(traces, self._send, size=_size, most=_BATCH)
 
     def update(self, rollout: Rollout) -> bool:
         """Tags and assessments follow the facts. What people changed there stays."""
@@ -211,8 +209,7 @@ class MLflow(Sink):
 
     # -- traces ------------------------------------------------------------------------
 
-    def _send(self, batch: Sequence[_Told]) -> dict[str, str]:
-        """Send traces; the answer names those that MLflow will never take, with the reason."""
+    def _send(self, batch: Sequence[Trace[list[told.Span]]]) -> None:
         from mlflow.exceptions import MlflowException
 
         try:
@@ -232,9 +229,7 @@ class MLflow(Sink):
             if len(batch) == 1:
                 half = told.trace_id(self._experiment, batch[0][0])
                 self._client.delete_traces(self._experiment, trace_ids=[half])
-                return {str(batch[0][0].id): str(error)}
-            return {id: why for one in batch for id, why in self._send([one]).items()}
-        return {}
+            raise NotTaken(str(error)) from error
 
     def _log_spans(self, spans: list[Any]) -> None:
         try:
@@ -306,21 +301,8 @@ class MLflow(Sink):
             raise
 
 
-_Told = tuple[Rollout, list[told.Span]]
-
-
-def _batches(traces: Iterable[_Told]) -> Iterable[list[_Told]]:
-    batch: list[_Told] = []
-    size = 0
-    for trace in traces:
-        grown = sum(len(json.dumps(span.attributes)) for span in trace[1])
-        if batch and size + grown > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(trace)
-        size += grown
-    if batch:
-        yield batch
+def _size(spans: Iterable[told.Span]) -> int:
+    return sum(len(json.dumps(span.attributes)) for span in spans)
 
 
 def _assessment(made: told.Assessment, trace: str) -> Any:

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..model import Rollout
-from .base import Refused, Sink, Target
+from ._batches import NotTaken, Trace, send_in_batches
+from .base import Sink, Target
 from .calls import ROOT, Call, calls
 from .otlp_attributes import Attributes, Told, evaluations, facts
 
@@ -76,14 +77,8 @@ class Otlp(Sink):
         return str(self._spans._endpoint)
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
-        refused: dict[str, str] = {}
-        for batch in _batches([(r, self._trace(r)) for r in rollouts]):
-            refused |= self._send(batch)
-        taken = [rollout for rollout in rollouts if rollout.id not in refused]
-        if self.has_logs:
-            self._judge(taken)
-        if refused:
-            raise Refused(refused, next(iter(refused.values())))
+        traces = [(rollout, self._trace(rollout)) for rollout in rollouts]
+        send_in_batches(traces, self._send, size=_size, most=_BATCH)
 
     def update(self, rollout: Rollout) -> bool:
         """Later facts go as one more event with everything that is known by now."""
@@ -138,19 +133,20 @@ class Otlp(Sink):
     def _judge(self, rollouts: Iterable[Rollout]) -> None:
         """Send the rewards that were not sent yet by this process."""
         events = []
+        judged = {}
         for rollout in rollouts:
-            results = self._results(rollout)
+            results = judged[str(rollout.id)] = self._results(rollout)
             before = self._judged.get(str(rollout.id), [])
             events += [
                 self._event(rollout, EVALUATION, result)
                 for result in results
                 if result not in before
             ]
-            self._judged[str(rollout.id)] = results
-        while len(self._judged) > 10_000:
-            del self._judged[next(iter(self._judged))]
         if events:
             self._export(self._logs, events)
+        self._judged |= judged
+        while len(self._judged) > 10_000:
+            del self._judged[next(iter(self._judged))]
 
     def _results(self, rollout: Rollout) -> list[Attributes]:
         return list(evaluations(rollout, has_content=self.has_content))
@@ -177,17 +173,10 @@ class Otlp(Sink):
         answer = self._answer
         return answer.status not in (404, 405, 501) and "UNIMPLEMENTED" not in answer.text
 
-    def _send(self, batch: Sequence[_Trace]) -> dict[str, str]:
-        """Send traces; the answer names those that were refused, with the reason. A receiver
-        only says how many spans it refused, so each trace is then sent by itself."""
-        spans = [span for _, made in batch for span in made]
-        try:
-            self._export(self._spans, spans)
-        except _NotTaken as error:
-            if len(batch) == 1:
-                return {str(batch[0][0].id): str(error)}
-            return {id: why for one in batch for id, why in self._send([one]).items()}
-        return {}
+    def _send(self, batch: Sequence[Trace[list[Any]]]) -> None:
+        self._export(self._spans, [span for _, spans in batch for span in spans])
+        if self.has_logs:
+            self._judge(rollout for rollout, _ in batch)
 
     def _export(self, exporter: Any, batch: list[Any]) -> None:
         """The exporter tries again for a while by itself."""
@@ -195,18 +184,11 @@ class Otlp(Sink):
         is_taken = exporter.export(batch).name == "SUCCESS"
         where, answer = exporter._endpoint, self._answer
         if answer.refused:
-            raise _NotTaken(f"{where} refused {answer.refused} spans: {answer.text or 'no reason'}")
+            raise NotTaken(f"{where} refused {answer.refused} spans: {answer.text or 'no reason'}")
         if not is_taken and (answer.status in (400, 413) or "max_request_size" in answer.text):
-            raise _NotTaken(f"{where}: {answer.text}")
+            raise NotTaken(f"{where}: {answer.text}")
         if not is_taken:
             raise ConnectionError(f"{where}: {answer.text or 'not taken'}")
-
-
-_Trace = tuple[Rollout, list[Any]]
-
-
-class _NotTaken(Exception):
-    """Sending the same again is of no use."""
 
 
 class _Answer(logging.Handler):
@@ -250,20 +232,6 @@ class _Answer(logging.Handler):
             # The answers for spans and for logs have the same shape.
             partial = ExportTraceServiceResponse.FromString(response.content).partial_success
             self.refused, self.text = partial.rejected_spans, partial.error_message
-
-
-def _batches(traces: Iterable[_Trace]) -> Iterable[list[_Trace]]:
-    batch: list[_Trace] = []
-    size = 0
-    for trace in traces:
-        grown = sum(_size(span.attributes) for span in trace[1])
-        if batch and size + grown > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(trace)
-        size += grown
-    if batch:
-        yield batch
 
 
 def _exporters(protocol: str) -> tuple[Any, Any]:
@@ -323,8 +291,12 @@ def _scope() -> Any:
     return InstrumentationScope("rollscope")
 
 
-def _size(attributes: Mapping[str, Any]) -> int:
-    return sum(len(k) + (len(v) if isinstance(v, str) else 16) for k, v in attributes.items())
+def _size(spans: Iterable[Any]) -> int:
+    return sum(
+        len(name) + (len(value) if isinstance(value, str) else 16)
+        for span in spans
+        for name, value in span.attributes.items()
+    )
 
 
 def _one_of(options: Mapping[str, str], name: str, words: Sequence[str]) -> str:

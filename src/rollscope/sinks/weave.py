@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..model import Rollout
 from . import weave_calls as told
-from .base import Refused, Sink
+from ._batches import NotTaken, Trace, send_in_batches
+from .base import Sink
 from .calls import calls
 
 _BATCH = 8_000_000
@@ -71,11 +72,8 @@ class Weave(Sink):
         return f"{self._server.trace_server_url} {self._project}" if own else _page(entity, project)
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
-        refused: dict[str, str] = {}
-        for batch in _batches([(r, self._calls(r)) for r in rollouts]):
-            refused |= self._send(batch)
-        if refused:
-            raise Refused(refused, next(iter(refused.values())))
+        traces = [(rollout, self._calls(rollout)) for rollout in rollouts]
+        send_in_batches(traces, self._send, size=lambda c: len(json.dumps(c)), most=_BATCH)
 
     def update(self, rollout: Rollout) -> bool:
         """A call that has ended stays as it is: later facts go as feedback on it, each state of
@@ -156,8 +154,7 @@ class Weave(Sink):
             self._ops[name] = f"weave:///{project}/op/{object_id}:{made.digest}"
         return self._ops[name]
 
-    def _send(self, batch: Sequence[_Told]) -> dict[str, str]:
-        """Send calls; the answer names the rollouts that Weave will never take, and why."""
+    def _send(self, batch: Sequence[Trace[list[dict[str, Any]]]]) -> None:
         bodies = [body for _, made in batch for body in made]
         try:
             self._server.calls_complete({"batch": bodies})
@@ -165,27 +162,7 @@ class Weave(Sink):
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status not in (400, 413, 422):
                 raise
-            if len(batch) == 1:
-                return {str(batch[0][0].id): f"{status}: {error}"}
-            return {id: why for one in batch for id, why in self._send([one]).items()}
-        return {}
-
-
-_Told = tuple[Rollout, list[dict[str, Any]]]
-
-
-def _batches(traces: Iterable[_Told]) -> Iterable[list[_Told]]:
-    batch: list[_Told] = []
-    size = 0
-    for trace in traces:
-        grown = len(json.dumps(trace[1]))
-        if batch and size + grown > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(trace)
-        size += grown
-    if batch:
-        yield batch
+            raise NotTaken(f"{status}: {error}") from error
 
 
 def _page(entity: str, project: str) -> str:
