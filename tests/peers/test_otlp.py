@@ -11,8 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 from rollscope.sinks import Refused, Target
+from rollscope.sinks._chat import MOST_CONTEXT
 from rollscope.sinks.otlp import Otlp
-from rollscope.sinks.otlp_attributes import MOST, MOST_CONTEXT
+from rollscope.sinks.otlp_attributes import MOST
 
 TARGET = Target("shop", "run-1")
 
@@ -267,7 +268,7 @@ def test_long_texts_are_cut_and_say_so(collector: Collector, sink: Otlp) -> None
     assert len(sent) < len(text) + 50 and sent.endswith("[cut here: 7 more characters]")
 
 
-def test_prompts_of_a_long_rollout_are_left_out_because_they_grow_with_its_square(
+def test_prompts_of_a_long_rollout_are_what_is_new_because_they_grow_with_its_square(
     collector: Collector, sink: Otlp
 ) -> None:
     turn = "y" * 20_000
@@ -276,8 +277,10 @@ def test_prompts_of_a_long_rollout_are_left_out_because_they_grow_with_its_squar
     chats = [s for s in collector.trace("r-4") if s["name"] == "chat assistant"]
     assert len(chats) == 30
     assert all("gen_ai.output.messages" in chat["attributes"] for chat in chats)
-    assert all("gen_ai.input.messages" not in chat["attributes"] for chat in chats)
-    assert "left out" in chats[0]["attributes"]["rollscope.prompt"]
+    for number, chat in enumerate(chats):
+        assert len(json.loads(chat["attributes"]["gen_ai.input.messages"])) == 1
+        left_out = f"{2 * number} earlier messages: see the root span" if number else None
+        assert chat["attributes"].get("rollscope.prompt") == left_out
     assert sum(len(str(s)) for s in collector.spans) < 4 * MOST_CONTEXT + 6 * len(messages) * 20_000
 
 

@@ -215,12 +215,13 @@ def test_spans_are_calls_below_those_that_called_them(sink: Weave, server: Stand
 
 
 def test_a_call_larger_than_weave_keeps_is_cut_and_says_so(sink: Weave, server: StandIn) -> None:
-    long = [Message(role="user", content="x" * 5_000_000), Message(role="assistant", content="y")]
-    sink.send([agent(messages=long)])
+    long = [Message(role="user", content="x" * 400_000)] * 20
+    sink.send([agent(messages=[*long, Message(role="assistant", content="y")])])
     for call in server.calls.values():
         assert len(json.dumps(call)) < 3.5 * 2**20
     (chat,) = (c for c in server.calls.values() if c["attributes"]["weave"]["kind"] == "llm")
-    assert chat["inputs"]["messages"][0]["content"].endswith("more characters]")
+    said, _, note = chat["inputs"]["messages"][0]["content"].partition("\n")
+    assert note == f"[cut here: {400_000 - len(said):,} more characters]"
 
 
 def test_a_failing_server_is_an_error_and_never_a_silent_loss(sink: Weave, server: StandIn) -> None:

@@ -1,7 +1,7 @@
-"""What MLflow and Weave are told of a conversation, as OpenAI's chat API writes it.
+"""What tracing systems are told of a conversation: prompts, answers, tokens, times.
 
-The chat views of both show nothing of a conversation in which a single message is not of that
-form: `message` gives it that.
+The chat views of MLflow and Weave show nothing of a conversation in which a single message is not
+of the form that OpenAI's chat API writes: `message` gives it that.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..model import Message, Rollout
 from ..model.chat import to_chat
+from ._plain import without_tokens
 from .calls import ROOT, Call, context, is_written
 
 MOST_CONTEXT = 1_000_000
@@ -81,7 +82,42 @@ def tokens(rollout: Rollout, number: int) -> tuple[int, int] | None:
     return (sum(known[:-1]), known[-1]) if len(known) == len(counts) else None
 
 
-def arguments(found: Any) -> Any:
+def exchange(rollout: Rollout, call: Call) -> tuple[Any, Any]:
+    """What a tool or a span was given and gave back. The messages know it best, if they do."""
+    span = call.span
+    inputs = without_tokens(span.inputs) if span is not None else None
+    outputs = without_tokens(span.outputs) if span is not None else None
+    if call.kind == "tool":
+        if call.tool is not None and call.tool.arguments is not None:
+            inputs = _arguments(call.tool.arguments)
+        if call.message is not None:
+            outputs = message(rollout.messages[call.message])["content"]
+    return inputs, outputs
+
+
+def times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[float, float]]:
+    """Start and end of each call. These systems must have them: a call whose times are not known
+    has no length and stands where the one before it ended, or where the call around it began; a
+    rollout of which no time is known stands at the time it was logged."""
+    known = [t for call in found for t in (call.start, call.end) if t is not None]
+    logged = rollout.time or 0.0
+    first = rollout.start if rollout.start is not None else min(known, default=logged)
+    last = rollout.end if rollout.end is not None else max(known, default=first)
+    made = {ROOT: (first, max(first, last))}
+    now: dict[str | None, float] = {ROOT: first}
+    for call in found[1:]:
+        start = call.start if call.start is not None else now[call.parent]
+        end = max(start, call.end) if call.end is not None else start
+        made[call.id] = (start, end)
+        now[call.parent], now[call.id] = end, start
+    return made
+
+
+def has_times(call: Call) -> bool:
+    return call.start is not None and call.end is not None
+
+
+def _arguments(found: Any) -> Any:
     """Arguments of a tool as an object, where the model wrote one."""
     if not isinstance(found, str):
         return found
@@ -89,27 +125,6 @@ def arguments(found: Any) -> Any:
         return json.loads(found)
     except ValueError:
         return found
-
-
-def times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[float, float]]:
-    """Start and end of each call. These systems must have them: a call whose times are not known
-    has no length and stands where the one before it ended; a rollout of which no time is known
-    stands at the time it was logged."""
-    known = [t for call in found for t in (call.start, call.end) if t is not None]
-    logged = rollout.time or 0.0
-    first = rollout.start if rollout.start is not None else min(known, default=logged)
-    last = rollout.end if rollout.end is not None else max(known, default=first)
-    made = {ROOT: (first, max(first, last))}
-    now = first
-    for call in found[1:]:
-        start = call.start if call.start is not None else now
-        now = max(start, call.end) if call.end is not None else start
-        made[call.id] = (start, now)
-    return made
-
-
-def has_times(call: Call) -> bool:
-    return call.start is not None and call.end is not None
 
 
 def _shown(part: dict[str, Any]) -> dict[str, Any]:

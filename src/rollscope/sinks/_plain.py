@@ -49,3 +49,14 @@ def without_tokens(value: Any) -> Any:
 def text(value: str) -> str:
     """UTF-8 has no half characters."""
     return value.encode("utf-8", "replace").decode()
+
+
+def cut(value: str, most: int) -> str:
+    """A text that is not longer than so many characters, or says how much is missing.
+
+    >>> cut("1234567", 5)
+    '12345\\n[cut here: 2 more characters]'
+    """
+    if len(value) <= most:
+        return value
+    return f"{value[:most]}\n[cut here: {len(value) - most:,} more characters]"

@@ -185,15 +185,7 @@ def _exchange(
         return _messages(rollout.messages[:first]), _messages(rollout.messages[first:])
     if call.kind == "chat" and call.message is not None:
         return _chat(rollout, call.message, has_contexts, attributes)
-    span = call.span
-    inputs = without_tokens(span.inputs) if span is not None else None
-    outputs = without_tokens(span.outputs) if span is not None else None
-    if call.kind == "tool":
-        if call.tool is not None and call.tool.arguments is not None:
-            inputs = chat.arguments(call.tool.arguments)
-        if call.message is not None:
-            outputs = to_chat(rollout.messages[call.message])["content"]
-    return inputs, outputs
+    return chat.exchange(rollout, call)
 
 
 def _chat(

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..model import Rollout
+from . import _chat as chat
 from ._batches import NotTaken, Trace, send_in_batches
 from .base import Sink, Target
-from .calls import ROOT, Call, calls
+from .calls import ROOT, calls
 from .otlp_attributes import Attributes, Told, evaluations, facts
 
 EVALUATION = "gen_ai.evaluation.result"
@@ -102,12 +103,12 @@ class Otlp(Sink):
         provider = self.options.get("provider", "unknown")
         told = Told(rollout, link=link, provider=provider, has_content=self.has_content)
         found = calls(rollout)
-        times = _times(rollout, found)
+        times = chat.times(rollout, found)
         made = []
         for call in found:
             name, attributes = told.call(call)
-            start, end = times[call.id]
-            if call.start is None or call.end is None:
+            start, end = (round(seconds * 1e9) for seconds in times[call.id])
+            if not chat.has_times(call):
                 attributes["rollscope.times"] = "not known"
             events = []
             if call.id == ROOT and not self.has_logs:
@@ -247,28 +248,6 @@ def _exporters(protocol: str) -> tuple[Any, Any]:
 def _signal(endpoint: str | None, signal: str) -> str | None:
     """The address of a signal below that of the receiver; None: the variables say it."""
     return f"{endpoint.rstrip('/')}/v1/{signal}" if endpoint else None
-
-
-def _times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[int, int]]:
-    """Start and end of each call in nanoseconds. A trace must have them: where one is not
-    known, that of the call around it stands, and for the root those of the calls below it or
-    the time at which the rollout was logged."""
-    starts = [call.start for call in found if call.start is not None]
-    ends = [call.end for call in found if call.end is not None]
-    logged = rollout.time if rollout.time is not None else time.time()
-    first = min(starts, default=min(ends, default=logged))
-    last = max(ends, default=max(starts, default=logged))
-    times: dict[str | None, tuple[float, float]] = {None: (first, last)}
-    for call in found:
-        above = times[call.parent]
-        start = call.start if call.start is not None else above[0]
-        end = call.end if call.end is not None else (above[1] if call.id == ROOT else start)
-        times[call.id] = (start, max(start, end))
-    return {
-        name: (round(start * 1e9), round(end * 1e9))
-        for name, (start, end) in times.items()
-        if name is not None
-    }
 
 
 def _context(rollout: Rollout, call: str) -> Any:

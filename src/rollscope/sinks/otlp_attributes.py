@@ -13,18 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..model import Message, Part, Rollout
-from ..model.chat import to_chat
-from ._plain import without_tokens
-from .calls import Call, asked, context, is_written
+from . import _chat as chat
+from ._plain import cut, text, without_tokens
+from .calls import Call, asked, is_written
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = dict[str, Value]
 
 MOST = 100_000
 """Characters of one text that are sent."""
-MOST_CONTEXT = 1_000_000
-"""Characters of a rollout's prompts. Each call repeats its conversation, so that long
-rollouts grow with the square of their turns; above this the calls hold only their answers."""
 
 _OPERATIONS = {"agent": "invoke_agent", "chat": "chat", "tool": "execute_tool"}
 _KINDS = {"agent": "AGENT", "chat": "LLM", "tool": "TOOL", "step": "CHAIN"}
@@ -52,7 +49,7 @@ class Told:
         self.link = link
         self.provider = provider
         self.has_content = has_content
-        self.has_contexts = has_content and _context_size(rollout) <= MOST_CONTEXT
+        self.has_contexts = chat.has_contexts(rollout)
 
     def call(self, call: Call) -> tuple[str, Attributes]:
         """Name and attributes of a call's span."""
@@ -74,20 +71,15 @@ class Told:
         told |= sampling(rollout.sampling, has_content=self.has_content)
         if rollout.stop_reason is not None:
             told["gen_ai.response.finish_reasons"] = [rollout.stop_reason]
-        written = [m for m in rollout.messages if is_written(m)]
-        given = [m for m in rollout.messages if not is_written(m)]
-        _usage(told, _count(given), _count(written))
+        _usage(told, _tokens(rollout))
         if rollout.group is not None:
             told["session.id"] = rollout.group  # siblings beside each other
         told |= facts(rollout, has_content=self.has_content)
         told["rollscope.link"] = self.link
         told["metadata"] = _json({k.removeprefix("rollscope."): v for k, v in told.items()
                                   if k.startswith("rollscope.")})  # fmt: skip
-        first = next(
-            (n for n, m in enumerate(rollout.messages) if is_written(m)),
-            len(rollout.messages),
-        )
-        self._messages(told, range(first), range(first, len(rollout.messages)))
+        first = chat.first_written(rollout)
+        self._messages(told, rollout.messages[:first], rollout.messages[first:])
 
     def _chat(self, call: Call, told: Attributes) -> None:
         told["gen_ai.provider.name"] = self.provider
@@ -95,21 +87,21 @@ class Told:
         number = call.message
         if number is None:
             return
-        message, before = self.rollout.messages[number], context(self.rollout, number)
+        message = self.rollout.messages[number]
         if message.stop_reason is not None:
             told["gen_ai.response.finish_reasons"] = [message.stop_reason]
-        _usage(told, _count(self.rollout.messages[n] for n in before), _count([message]))
+        _usage(told, chat.tokens(self.rollout, number))
         if message.reward is not None:
             told["rollscope.reward"] = message.reward
         told["rollscope.message"] = number
-        if self.has_contexts:
-            self._messages(told, before, [number])
-            _open_inference(told, "llm.input_messages", [self.rollout.messages[n] for n in before])
-        elif self.has_content:
-            self._messages(told, (), [number])
-            told["rollscope.prompt"] = f"left out for its size; see {self.link}"
-        if self.has_content:
-            _open_inference(told, "llm.output_messages", [message])
+        if not self.has_content:
+            return
+        seen = chat.prompt(self.rollout, number, self.has_contexts)
+        if seen.left_out:
+            told["rollscope.prompt"] = f"{seen.left_out} earlier messages: see the root span"
+        self._messages(told, seen.messages, [message])
+        _open_inference(told, "llm.input_messages", seen.messages)
+        _open_inference(told, "llm.output_messages", [message])
 
     def _tool(self, call: Call, told: Attributes) -> None:
         told["gen_ai.tool.name"] = told["tool.name"] = call.name
@@ -137,12 +129,13 @@ class Told:
                     "text/plain" if isinstance(value, str) else "application/json"
                 )
 
-    def _messages(self, told: Attributes, before: Iterable[int], after: Iterable[int]) -> None:
+    def _messages(
+        self, told: Attributes, before: Iterable[Message], after: Iterable[Message]
+    ) -> None:
         if not self.has_content:
             return
-        messages = self.rollout.messages
-        for name, numbers in (("input", before), ("output", after)):
-            shown = [genai(messages[n], is_output=name == "output") for n in numbers]
+        for name, messages in (("input", before), ("output", after)):
+            shown = [genai(message, is_output=name == "output") for message in messages]
             if shown:
                 told[f"gen_ai.{name}.messages"] = told[f"{name}.value"] = _json(shown)
                 told[f"{name}.mime_type"] = "application/json"
@@ -253,53 +246,35 @@ def _open_inference_part(told: Attributes, name: str, part: dict[str, Any]) -> N
         told[f"{name}.text"] = _text(part.get("content", part))
 
 
-def _count(messages: Iterable[Message]) -> int | None:
-    """Tokens of some messages; None if one has none to count."""
-    counts = [len(m.tokens) if m.tokens is not None else None for m in messages]
-    return None if None in counts else sum(n for n in counts if n is not None)
+def _tokens(rollout: Rollout) -> tuple[int, int] | None:
+    """Tokens that the policy was given and that it wrote in all, if all of them are known."""
+    counts = [0, 0]
+    for message in rollout.messages:
+        if message.tokens is None:
+            return None
+        counts[is_written(message)] += len(message.tokens)
+    return counts[0], counts[1]
 
 
-def _usage(told: Attributes, prompt: int | None, answer: int | None) -> None:
-    if prompt is None or answer is None:
+def _usage(told: Attributes, counts: tuple[int, int] | None) -> None:
+    if counts is None:
         return
+    prompt, answer = counts
     told["gen_ai.usage.input_tokens"] = told["llm.token_count.prompt"] = prompt
     told["gen_ai.usage.output_tokens"] = told["llm.token_count.completion"] = answer
     told["llm.token_count.total"] = prompt + answer
-
-
-def _context_size(rollout: Rollout) -> int:
-    """Characters of all the prompts together, as the calls repeat them."""
-    sizes: list[int] = []
-    total = 0
-    for number, message in enumerate(rollout.messages):
-        content = message.content
-        own = len(content) if isinstance(content, str) else len(_json(to_chat(message)["content"]))
-        parent = number - 1 if message.parent is None else message.parent
-        before = sizes[parent] if 0 <= parent < number else 0
-        sizes.append(before + own)
-        if is_written(message):
-            total += before
-    return total
 
 
 def _text(value: Any) -> str:
     return _cut(value if isinstance(value, str) else _json(value))
 
 
-def _cut(text: str) -> str:
-    text = _utf8(text)
-    if len(text) <= MOST:
-        return text
-    return f"{text[:MOST]}\n[cut here: {len(text) - MOST:,} more characters]"
+def _cut(value: str) -> str:
+    return cut(text(value), MOST)
 
 
 def _json(value: Any) -> str:
-    return _utf8(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _utf8(text: str) -> str:
-    """Protobuf takes no half characters."""
-    return text.encode("utf-8", "replace").decode()
+    return text(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _present(**values: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..model import Rollout
 from . import _chat as chat
-from ._plain import plain, text, without_tokens
+from ._plain import cut, plain, text, without_tokens
 from .calls import ROOT, Call, calls, is_written
 
 MOST_BYTES = 3_000_000
@@ -130,14 +130,7 @@ def _exchange(rollout: Rollout, call: Call, has_contexts: bool) -> tuple[dict[st
         if call.message is not None and (own := rollout.messages[call.message].reward) is not None:
             output["reward"] = own
         return _sampling(rollout) | inputs, output
-    span = call.span
-    given = without_tokens(span.inputs) if span is not None else None
-    said = without_tokens(span.outputs) if span is not None else None
-    if call.kind == "tool":
-        if call.tool is not None and call.tool.arguments is not None:
-            given = chat.arguments(call.tool.arguments)
-        if call.message is not None:
-            said = chat.message(rollout.messages[call.message])["content"]
+    given, said = chat.exchange(rollout, call)
     if given is None:
         return {}, said
     return given if isinstance(given, dict) else {"input": given}, said
@@ -218,10 +211,11 @@ def _known(values: dict[str, Any]) -> dict[str, Any]:
 def _fit(body: dict[str, Any]) -> dict[str, Any]:
     """A call that Weave keeps: texts are cut, and say so, until it is small enough."""
     most = 1_000_000
-    while len(json.dumps(body)) > MOST_BYTES and most > 100:
+    fitting = body
+    while len(json.dumps(fitting)) > MOST_BYTES and most > 100:
         most //= 4
-        body["inputs"], body["output"] = (_cut(body[name], most) for name in ("inputs", "output"))
-    return body
+        fitting = body | {name: _cut(body[name], most) for name in ("inputs", "output")}
+    return fitting
 
 
 def _cut(value: Any, most: int) -> Any:
@@ -229,6 +223,4 @@ def _cut(value: Any, most: int) -> Any:
         return {key: _cut(item, most) for key, item in value.items()}
     if isinstance(value, list):
         return [_cut(item, most) for item in value]
-    if isinstance(value, str) and len(value) > most + 100:
-        return f"{value[:most]}\n[cut here: {len(value) - most:,} more characters]"
-    return value
+    return cut(value, most) if isinstance(value, str) else value
