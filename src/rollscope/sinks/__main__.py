@@ -10,16 +10,21 @@ from . import lock
 
 
 def main(directory: Path, name: str) -> None:
-    """Forward, if nobody else does. What is heavy is loaded only then."""
+    """Forward, if nobody else does, and again if a writer began while this was ending."""
     os.nice(10)
     while (held := lock.take_patiently(directory, name)) is not None:
-        from .process import Forwarding
-
-        forwarding = Forwarding(directory, name)
-        forwarding.run(lambda held=held: not lock.is_removed(held))  # type: ignore[misc]
-        os.close(held)
-        if not forwarding.is_outrun():
+        if not _forward(directory, name, held):
             return
+
+
+def _forward(directory: Path, name: str, held: int) -> bool:
+    """Forward until the run has ended. True: there may be more to do."""
+    from .process import Forwarding  # heavy, and most processes find the lock held
+
+    forwarding = Forwarding(directory, name)
+    forwarding.run(lambda: not lock.is_removed(held))
+    os.close(held)
+    return forwarding.is_outrun()
 
 
 if __name__ == "__main__":
