@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 
@@ -222,6 +223,18 @@ def test_a_call_larger_than_weave_keeps_is_cut_and_says_so(sink: Weave, server: 
     (chat,) = (c for c in server.calls.values() if c["attributes"]["weave"]["kind"] == "llm")
     said, _, note = chat["inputs"]["messages"][0]["content"].partition("\n")
     assert note == f"[cut here: {400_000 - len(said):,} more characters]"
+
+
+def test_only_the_calling_thread_talks_to_weave(server: StandIn) -> None:
+    before = threading.enumerate()
+    sink = Weave(TARGET, {"server": server.url})
+    sink.open()
+    sink.send([agent()])
+    assert sink.update(agent())
+    assert sink.holds(["r-1"]) == {"r-1"}
+    new = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert [name for name in new if "process_request_thread" not in name] == []  # the stand-in's
+    sink.close()
 
 
 def test_a_failing_server_is_an_error_and_never_a_silent_loss(sink: Weave, server: StandIn) -> None:
