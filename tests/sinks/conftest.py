@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 
+import rollscope
+from rollscope import Message, Rollout
 from rollscope.capture.setup import resolve
+from rollscope.checks import doctor
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
 from rollscope.store import paths
+from rollscope.store.reader import Reader
 from rollscope.store.writers import process_start
 
 from . import notebook
@@ -98,3 +102,28 @@ def stop_forwarding(directory: Path, name: str = "notebook") -> None:
         return False
 
     wait_for(is_stopped, "the end of the process")
+
+
+def rollouts(step: int, tasks: int = 2, each: int = 2, reward: float | None = 1.0) -> list[Rollout]:
+    return [
+        Rollout(
+            key=f"{step}-{task}-{index}",
+            step=step,
+            task=f"q{task}",
+            index=index,
+            reward=reward,
+            messages=[Message(role="user", content="?"), Message(role="assistant", content="!")],
+        )
+        for task in range(tasks)
+        for index in range(each)
+    ]
+
+
+def begin(book: Path, options: str = "", **more: str) -> rollscope.Run:
+    extra = f",{options}" if options else ""
+    return rollscope.init(project="p", run="r", sinks=[f"notebook:path={book}{extra}"], **more)  # type: ignore[arg-type]
+
+
+def findings(store: Path) -> str:
+    with Reader(store) as reader:
+        return "\n".join(f"{f.level}: {f.text} {f.advice}" for f in doctor.examine(reader))
