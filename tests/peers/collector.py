@@ -1,6 +1,6 @@
 """An OTLP collector made of the official protobufs: it keeps what it is sent.
 
-Over HTTP by the standard library's server, over gRPC by grpcio's. `refuse` decides on each
+Over HTTP by `receiver`, over gRPC by grpcio's server. `refuse` decides on each
 request what else to answer than "taken".
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import gzip
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -22,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from receiver import Answer, receiver
 
 KINDS = {
     "/v1/traces": (ExportTraceServiceRequest, ExportTraceServiceResponse),
@@ -35,7 +35,7 @@ class Collector:
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+        self.headers: list[Mapping[str, str]] = []
         self.refuse: Callable[[str, Any], Any] = lambda path, request: None
         """An HTTP status, an answer (partial success), or None: taken."""
         self.address = ""
@@ -102,44 +102,21 @@ def event_dict(record: Any) -> dict[str, Any]:
 def over_http() -> Iterator[Collector]:
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        collector.headers.append(headers)
+        kind, reply = KINDS[path]
+        is_packed = headers.get("content-encoding") == "gzip"
+        request = kind.FromString(gzip.decompress(body) if is_packed else body)
+        said = collector.refuse(path, request)
+        if isinstance(said, int):
+            return Answer(status=said)
+        if said is None:
+            collector.take(request)
+            said = reply()
+        return Answer(said.SerializeToString(), "application/x-protobuf")
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            collector.headers.append({k.lower(): v for k, v in self.headers.items()})
-            kind, reply = KINDS[self.path]
-            request = kind.FromString(body)
-            answer = collector.refuse(self.path, request)
-            if isinstance(answer, int):
-                self.send_response(answer)
-                self.send_header("content-length", "0")
-                self.end_headers()
-                return
-            if answer is None:
-                collector.take(request)
-            data = (answer if answer is not None else reply()).SerializeToString()
-            self.send_response(200)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    collector.address = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with receiver(answer) as collector.address:
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextmanager

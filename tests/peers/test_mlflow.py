@@ -15,14 +15,16 @@ from typing import Any
 import httpx
 import mlflow
 import pytest
+import sums
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from sums import ANSWER, ASKED, SAID, WROTE
 
 import rollscope
 import rollscope.demo
 from rollscope.demo.trainer import Plan
-from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
+from rollscope.model import Error, Message, Rollout, Span
 from rollscope.sinks import Refused, Target
 from rollscope.sinks.mlflow import MLflow
 from sinks.conftest import wait_complete, wait_for
@@ -94,44 +96,12 @@ def opened(server: str, project: str, hints: Any = None, **options: str) -> MLfl
 
 
 def agent(project: str = "math", **more: Any) -> Rollout:
-    return Rollout(
-        **{
-            "id": "r-1",
-            "project": project,
-            "run": "grpo",
-            "launch": "l-1",
-            "step": 1,
-            "split": "train",
-            "task": "q-7",
-            "group": "g-7",
-            "index": 2,
-            "environment": "shop",
-            "reward": 1.0,
-            "rewards": {"format": 0.5},
-            "reward_texts": {"format": "no box"},
-            "advantage": -0.25,
-            "reference": {"answer": 4},
-            "time": 1_700_000_020.0,
-            "start": 1_700_000_000.0,
-            "end": 1_700_000_010.0,
-            "messages": [
-                Message(role="user", content="2+2?", tokens=Tokens([1, 2, 3])),
-                Message(
-                    role="assistant",
-                    content=[Part(type="reasoning", text="hm"), Part(type="text", text="I ask.")],
-                    tool_calls=[ToolCall(id="c1", name="add", arguments='{"a": 2, "b": 2}')],
-                    tokens=Tokens([4, 5]),
-                    reward=0.25,
-                    stop_reason="tool_calls",
-                    start=1_700_000_001.0,
-                    end=1_700_000_002.5,
-                ),
-                Message(role="tool", content="4", tool_call_id="c1", tokens=Tokens([6])),
-                Message(role="assistant", content="It is 4.", tokens=Tokens([7])),
-            ],
-        }
-        | more
-    )
+    told = {
+        "environment": "shop",
+        "reward_texts": {"format": "no box"},
+        "reference": {"answer": 4},
+    }
+    return sums.agent(**{"project": project} | told | more)
 
 
 def traces(client: MlflowClient, project: str, **more: Any) -> list[Any]:
@@ -149,7 +119,7 @@ def test_a_rollout_is_read_back_by_the_client_as_it_was(
     assert (info.client_request_id, info.state.value) == ("r-1", "OK")
     assert (info.request_time, info.execution_duration) == (1_700_000_000_000, 10_000)
     assert (info.request_preview, info.response_preview) == ("2+2?", "It is 4.")
-    five = {"step": "1", "sample_index": "q-7", "rollout_n": "2", "experiment_name": "grpo",
+    five = {"step": "3", "sample_index": "q-7", "rollout_n": "2", "experiment_name": "grpo",
             "validate": "False"}  # fmt: skip
     assert {name: info.tags[name] for name in five} == five
     assert info.trace_metadata["mlflow.trace.session"] == "g-7"
@@ -171,27 +141,18 @@ def test_a_rollout_is_read_back_by_the_client_as_it_was(
     assert tool.get_attribute("rollscope.times") == "not known"
     assert first.get_attribute("rollscope.times") is None
 
-    asked = {"role": "user", "content": "2+2?"}
-    wrote = {
-        "role": "assistant",
-        "content": "I ask.",
-        "reasoning": "hm",
-        "tool_calls": [{"id": "c1", "type": "function",
-                        "function": {"name": "add", "arguments": '{"a": 2, "b": 2}'}}],
-    }  # fmt: skip
-    answer = {"role": "tool", "content": "4", "tool_call_id": "c1"}
-    assert first.inputs == {"messages": [asked]}
+    wrote = WROTE | {"reasoning": WROTE["reasoning_content"]}  # MLflow's name for it
+    del wrote["reasoning_content"]
+    assert first.inputs == {"messages": [ASKED]}
     assert first.outputs == {
         "choices": [{"index": 0, "message": wrote, "finish_reason": "tool_calls"}]
     }
     assert (tool.inputs, tool.outputs) == ({"a": 2, "b": 2}, "4")
-    assert last.inputs == {"messages": [asked, wrote, answer]}
-    assert root.inputs == {"messages": [asked]}
-    assert root.outputs["messages"][:2] == [wrote, answer]
-    assert (root.get_attribute("rollscope.step"), root.get_attribute("rollscope.reward")) == (
-        1,
-        1.0,
-    )
+    assert last.inputs == {"messages": [ASKED, wrote, ANSWER]}
+    assert root.inputs == {"messages": [ASKED]}
+    assert root.outputs["messages"] == [wrote, ANSWER, SAID]
+    assert root.get_attribute("rollscope.step") == 3
+    assert root.get_attribute("rollscope.reward") == 1.0
 
     judged = {(a.name, a.span_id): a for a in info.assessments}
     assert judged["reward", None].value == 1.0

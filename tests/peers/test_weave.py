@@ -9,11 +9,14 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import sums
+from sums import ANSWER, ASKED, SAID, WROTE
 from weave_stand_in import StandIn, stand_in
 
-from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
+from rollscope.model import Error, Message, Rollout, Span
 from rollscope.sinks import Refused, Target
 from rollscope.sinks.weave import Weave
 from rollscope.sinks.weave_calls import call_id
@@ -43,42 +46,8 @@ def sink(server: StandIn) -> Iterator[Weave]:
     sink.close()
 
 
-def agent(**more: object) -> Rollout:
-    return Rollout(
-        **{
-            "id": "r-1",
-            "project": "math",
-            "run": "grpo",
-            "launch": "l-1",
-            "step": 3,
-            "split": "train",
-            "task": "q-7",
-            "group": "g-7",
-            "index": 2,
-            "reward": 1.0,
-            "rewards": {"format": 0.5},
-            "advantage": -0.25,
-            "time": 1000.0,
-            "start": 900.0,
-            "end": 910.0,
-            "sampling": {"model": "qwen", "temperature": 0.7},
-            "messages": [
-                Message(role="user", content="2+2?", tokens=Tokens([1, 2, 3])),
-                Message(
-                    role="assistant",
-                    content=[Part(type="reasoning", text="hm"), Part(type="text", text="I ask.")],
-                    tool_calls=[ToolCall(id="c1", name="add", arguments='{"a": 2, "b": 2}')],
-                    tokens=Tokens([4, 5]),
-                    stop_reason="tool_calls",
-                    start=901.0,
-                    end=902.5,
-                ),
-                Message(role="tool", content="4", tool_call_id="c1", tokens=Tokens([6])),
-                Message(role="assistant", content="4", tokens=Tokens([7]), stop_reason="stop"),
-            ],
-        }
-        | more
-    )
+def agent(**more: Any) -> Rollout:
+    return sums.agent(**{"sampling": {"model": "qwen", "temperature": 0.7}} | more)
 
 
 def by_name(server: StandIn) -> dict[str, dict]:
@@ -110,38 +79,29 @@ def test_calls_arrive_field_by_field_at_a_stand_in_for_the_server(
         f"weave:///team/math/op/{name}" for name in ("rollout", "chat", "tool")
     ]
 
-    assert root["started_at"] == "1970-01-01T00:15:00+00:00"
-    assert root["ended_at"] == "1970-01-01T00:15:10+00:00"
-    assert first["started_at"] == "1970-01-01T00:15:01+00:00"
-    assert first["ended_at"] == "1970-01-01T00:15:02.500000+00:00"
+    assert root["started_at"] == "2023-11-14T22:13:20+00:00"
+    assert root["ended_at"] == "2023-11-14T22:13:30+00:00"
+    assert first["started_at"] == "2023-11-14T22:13:21+00:00"
+    assert first["ended_at"] == "2023-11-14T22:13:22.500000+00:00"
     assert "times" not in first["attributes"]["rollscope"]
     assert tool["started_at"] == tool["ended_at"] == first["ended_at"]
     assert tool["attributes"]["rollscope"]["times"] == "not known"
 
-    asked = {"role": "user", "content": "2+2?"}
-    wrote = {
-        "role": "assistant",
-        "content": "I ask.",
-        "reasoning_content": "hm",
-        "tool_calls": [{"id": "c1", "type": "function",
-                        "function": {"name": "add", "arguments": '{"a": 2, "b": 2}'}}],
-    }  # fmt: skip
-    answer = {"role": "tool", "content": "4", "tool_call_id": "c1"}
-    assert first["inputs"] == {"model": "qwen", "temperature": 0.7, "messages": [asked]}
+    assert first["inputs"] == {"model": "qwen", "temperature": 0.7, "messages": [ASKED]}
     assert first["output"] == {
-        "choices": [{"index": 0, "message": wrote, "finish_reason": "tool_calls"}]
+        "choices": [{"index": 0, "message": WROTE, "finish_reason": "tool_calls"}],
+        "reward": 0.25,
     }
     assert tool["inputs"] == {"a": 2, "b": 2}
     assert tool["output"] == "4"
-    assert last["inputs"]["messages"] == [asked, wrote, answer]
-    assert root["inputs"] == {"messages": [asked, wrote, answer]}
+    assert last["inputs"]["messages"] == [ASKED, WROTE, ANSWER]
+    assert root["inputs"] == {"messages": [ASKED, WROTE, ANSWER]}
     assert root["output"] == {
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "4"},
-                     "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": SAID, "finish_reason": "stop"}],
         "reward": 1.0,
         "rewards": {"format": 0.5},
         "advantage": -0.25,
-    }  # fmt: skip
+    }
 
     assert first["summary"] == {
         "status_counts": {"success": 1, "error": 0},

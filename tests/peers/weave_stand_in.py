@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from receiver import Answer, receiver
 
 
 class StandIn:
@@ -58,34 +58,16 @@ class StandIn:
 def stand_in() -> Iterator[StandIn]:
     held = StandIn()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        held.requests.append(path)
+        held.authorization.add(headers.get("authorization"))
+        if status := held.fail(path, body):
+            return Answer(b'{"detail": "told to fail"}', "application/json", status)
+        found = held.take(path, body)
+        if isinstance(found, list):
+            lines = b"".join(json.dumps(line).encode() + b"\n" for line in found)
+            return Answer(lines, "application/jsonl")
+        return Answer(json.dumps(found).encode(), "application/json")
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            held.requests.append(self.path)
-            held.authorization.add(self.headers.get("Authorization"))
-            status = held.fail(self.path, body)
-            answer = {"detail": "told to fail"} if status else held.take(self.path, body)
-            lines = answer if isinstance(answer, list) else [answer]
-            data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-            self.send_response(status or 200)
-            kind = "application/jsonl" if isinstance(answer, list) else "application/json"
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    held.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with receiver(answer) as held.url:
         yield held
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
