@@ -9,6 +9,7 @@ import pytest
 
 import rollscope
 from rollscope.cli import COMMANDS
+from rollscope.formats import READERS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -34,6 +35,10 @@ def test_links_lead_somewhere(path: Path) -> None:
             continue
         there = (path.parent / target).resolve()
         assert there.exists(), f"{path}: {target}"
+
+
+def test_the_readme_counts_the_formats() -> None:
+    assert f"# {len(READERS)} formats, told apart" in (ROOT / "README.md").read_text()
 
 
 def test_the_command_line_document_names_every_command() -> None:
