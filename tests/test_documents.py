@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 from pathlib import Path
 
@@ -26,6 +28,18 @@ def test_the_readme_examples_run_and_do_what_they_say(own_store: Path) -> None:
         exec(block, names)
     (row,) = rollscope.open(own_store).rollouts("reward:1 fate:trained")
     assert (row.task, row.advantage) == ("q-381", 0.7)
+
+
+EXAMPLES = sorted(
+    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    for path in ROOT.glob("src/**/*.py")
+    if ">>> " in path.read_text() and path.parent.name != "query"  # shown without answers
+)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_in_docstrings_give_what_they_say(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

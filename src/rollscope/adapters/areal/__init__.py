@@ -22,6 +22,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import capture
+from .._seams import missing
 from .agent import agent
 from .convert import Call, convert
 from .files import read, recognise
@@ -54,11 +55,10 @@ def attach(trainer: _Trainer) -> _Trainer:
     with capture.guard("adapter areal: attach"):
         if getattr(trainer, "_rollscope", None) is not None:
             return trainer
-        missing = [path for path in SEAMS if not _has(trainer, path)]
-        if missing:
+        if lacking := missing(trainer, SEAMS):
             capture.report(
                 "areal",
-                f"AReaL {version()}: {type(trainer).__name__} has no {', '.join(missing)}; "
+                f"AReaL {version()}: {type(trainer).__name__} has no {', '.join(lacking)}; "
                 "advantages and metrics are not recorded. Supported is PPOTrainer of AReaL 1.0",
             )
             return trainer
@@ -132,11 +132,3 @@ def __getattr__(name: str) -> Any:
     if name == "TracedWorkflow":
         return _traced_workflow()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _has(trainer: Any, path: str) -> bool:
-    for name in path.split("."):
-        trainer = getattr(trainer, name, None)
-        if trainer is None:
-            return False
-    return True

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from ... import capture
 from ...capture.cluster import share
+from .._seams import missing
 from .convert import convert
 from .hook import Recorder
 
@@ -47,11 +48,10 @@ def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = N
     with capture.guard("adapter skyrl: attach"):
         if getattr(trainer, "_rollscope", None) is not None:
             return trainer
-        missing = [name for name in _SEAMS if not _has(trainer, name)]
-        if missing:
+        if lacking := missing(trainer, _SEAMS):
             capture.report(
                 "skyrl",
-                f"SkyRL {_version()}: {type(trainer).__name__} has no {', '.join(missing)}; "
+                f"SkyRL {_version()}: {type(trainer).__name__} has no {', '.join(lacking)}; "
                 "nothing is recorded. Supported are RayPPOTrainer and FullyAsyncRayPPOTrainer "
                 "of SkyRL 0.3",
             )
@@ -124,14 +124,6 @@ def _experiment(config: Any) -> type[Any]:
             return FullyAsyncRayPPOTrainer(*args, **kwargs)
 
     return FullyAsyncExp
-
-
-def _has(trainer: Any, path: str) -> bool:
-    for name in path.split("."):
-        trainer = getattr(trainer, name, None)
-        if trainer is None:
-            return False
-    return True
 
 
 def _version() -> str | None:

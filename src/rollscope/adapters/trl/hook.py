@@ -12,6 +12,7 @@ from ... import capture
 from ...model import Error, Rollout
 from .._arrays import on_host
 from .._later import Later
+from .._seams import missing
 from .convert import TENSORS, convert
 
 
@@ -33,11 +34,10 @@ def _attach(trainer: Any, project: str | None, run: str | None) -> None:
     from transformers import TrainerCallback
 
     seams = ("_calculate_rewards", "_generate_and_score_completions")
-    missing = [name for name in seams if not callable(getattr(trainer, name, None))]
-    if missing:
+    if lacking := missing(trainer, seams):
         capture.report(
             "trl",
-            f"trl {trl.__version__}: {type(trainer).__name__} has no {' and no '.join(missing)}; "
+            f"trl {trl.__version__}: {type(trainer).__name__} has no {' and no '.join(lacking)}; "
             "nothing is recorded. GRPOTrainer and RLOOTrainer of trl 1.10 to 1.16 have both.",
         )
         return
