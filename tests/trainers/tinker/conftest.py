@@ -22,3 +22,9 @@ def nothing_outlives_its_test():
     run = capture.active()
     if run is not None:
         run.finish()
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong inside Rollscope fails the test."""
+    monkeypatch.setenv("ROLLSCOPE_STRICT", "1")

@@ -20,3 +20,9 @@ def no_run_outlives_its_test():
     run = capture.active()
     if run is not None:
         run.finish()
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong inside Rollscope fails the test."""
+    monkeypatch.setenv("ROLLSCOPE_STRICT", "1")
