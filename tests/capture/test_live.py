@@ -59,7 +59,7 @@ def test_a_live_rollout_has_its_messages_outcome_and_times(run: rollscope.Run) -
 def test_an_unfinished_rollout_is_already_on_disk(run: rollscope.Run, own_store: Path) -> None:
     with run.rollout(task="q") as r:
         r.message("user", "hello")
-        for _ in range(200):
+        for _ in range(1200):
             found = reading.rollouts(own_store)
             if found and found[0]["messages"]:
                 break

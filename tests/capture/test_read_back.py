@@ -132,16 +132,29 @@ def test_a_restart_that_repeats_steps_shows_each_step_once_from_the_later_launch
 
 
 def test_processes_without_a_common_launch_that_run_at_once_never_hide_each_other(
-    own_store: Path,
+    own_store: Path, tmp_path: Path
 ) -> None:
-    code = SLOT + "\n    time.sleep(2)\n    run.log(Rollout(step=99, task='end'))"
-    for process in [children.start(code, "0", "5") for _ in range(4)]:
+    code = (
+        SLOT
+        + """
+    tell(ready=True)
+    until(Path(sys.argv[3]).exists)
+    run.log(Rollout(step=99, task="end"))
+    """
+    )
+    go = tmp_path / "go"
+    processes = [children.start(code, "0", "5", str(go)) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    go.touch()
+    for process in processes:
         children.told(process)
     assert rollscope.open().rollouts("step:0..4").count() == 4 * 5
 
 
 def test_a_stopped_writer_whose_log_was_sealed_loses_and_doubles_nothing(
-    own_store: Path,
+    own_store: Path, tmp_path: Path
 ) -> None:
     code = """
         from rollscope.capture.run import Run
@@ -157,19 +170,21 @@ def test_a_stopped_writer_whose_log_was_sealed_loses_and_doubles_nothing(
             run.log([Rollout(task=f"before-{n}") for n in range(20)])
             run.flush()
             tell(ready=True)
-            time.sleep(0.05)
-            sys.stdin.readline()
+            until(Path(sys.argv[1]).exists)
             run.log([Rollout(task=f"after-{n}") for n in range(20)])
             r.message("assistant", "after")
         run.finish()
     """
-    process = children.start(code)
+    go = tmp_path / "go"
+    process = children.start(code, str(go))
     assert process.stdout is not None
     process.stdout.readline()
     os.kill(process.pid, signal.SIGSTOP)
-    time.sleep(1.0)
-    (log,) = own_store.rglob("live/*")
-    seal(log.parents[1], log.name.removesuffix(".jsonl.zst"))  # as somebody who thinks it dead
+    time.sleep(1.0)  # longer than it may be silent
+    logs = list(own_store.rglob("live/*"))  # on a busy machine it may have begun a second one
+    for log in logs:  # as somebody who thinks it dead
+        seal(log.parents[1], log.name.removesuffix(".jsonl.zst"))
+    go.touch()
     os.kill(process.pid, signal.SIGCONT)
     children.told(process)
     store = rollscope.open()

@@ -75,7 +75,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     wait_for(answers, "MLflow's server", 300)
     yield address
     process.terminate()
-    process.wait(60)
+    process.wait(120)
 
 
 @pytest.fixture

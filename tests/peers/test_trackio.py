@@ -59,15 +59,16 @@ def server(tmp_path: Path) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
+        assert process.poll() is None
         try:
             return httpx.get(f"{address}/version").is_success
         except httpx.HTTPError:
             return False
 
-    wait_for(answers, "Trackio's server")
+    wait_for(answers, "Trackio's server", 300)
     yield address
     process.terminate()
-    process.wait(30)
+    process.wait(120)
 
 
 def ask(address: str, name: str, **values: Any) -> Any:
@@ -162,8 +163,7 @@ def test_it_joins_the_run_that_the_trainer_opened_in_another_thread(own_store: P
 
     thread = threading.Thread(target=trainer)
     thread.start()
-    while not opened:
-        thread.join(0.05)
+    wait_for(lambda: opened or not thread.is_alive(), "the trainer's run")
     try:
         assert trackio.context_vars.current_run.get() is None
         assert Trackio.hints()["run_id"] == opened[0].id

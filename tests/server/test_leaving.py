@@ -74,8 +74,8 @@ def test_the_server_ends_the_query_of_a_client_that_hangs_up(
         port = int(site.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as line:
             line.sendall(f"GET /api/facets HTTP/1.1\r\nhost: localhost:{port}\r\n\r\n".encode())
-            assert began.wait(30)
+            assert began.wait(120)
             time.sleep(0.1)  # into the middle of it
             assert not ended.is_set()
-        assert ended.wait(30), "the engine goes on for nobody"
+        assert ended.wait(120), "the engine goes on for nobody"
         assert site.get("status")["rollouts"] > 0

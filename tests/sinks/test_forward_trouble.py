@@ -75,7 +75,7 @@ def test_a_sink_that_dies_or_hangs_harms_nobody_and_another_process_goes_on(
     own_store: Path, book: Path, how: str
 ) -> None:
     (book / f"{how}-in-send").touch()
-    with begin(book, "timeout=2") as run:
+    with begin(book, "timeout=5") as run:
         ids = run.log(rollouts(1))
         wait_for(lambda: (s := states.read(run.directory, "notebook")) and s.counts.failed)
         state = states.read(run.directory, "notebook")

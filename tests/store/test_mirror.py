@@ -227,7 +227,7 @@ def test_a_team_sees_what_arrives_in_the_bucket(bucket: Any) -> None:
         assert requests.get(asked, timeout=60).json()["count"] == 4
         run.log(some(1))
         run.flush()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while requests.get(asked, timeout=60).json()["count"] != 8:
             assert time.monotonic() < deadline
             time.sleep(0.2)
@@ -235,5 +235,5 @@ def test_a_team_sees_what_arrives_in_the_bucket(bucket: Any) -> None:
         assert requests.post(f"{url.group()}api/labels", json=label, timeout=60).status_code == 403
     finally:
         served.terminate()
-        served.wait(30)
+        served.wait(120)
         run.finish()

@@ -150,15 +150,19 @@ def test_a_grader_that_raises(own_store: Path) -> None:
 
 
 def test_cancellation_goes_on_and_is_recorded(own_store: Path) -> None:
+    asked: list[Any] = []
+
     class Waits(Policy):
         async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            await asyncio.sleep(60)
+            asked.append(args)
+            await asyncio.sleep(600)
 
     async def run() -> None:
         dataset, _ = await tinker.traced(Builder(train=Batches([[Diaries()]])))()
         group = do_group_rollout(dataset.get_batch(0)[0], Waits([]), strategy=TracedStrategy())
         task = asyncio.create_task(group)
-        await asyncio.sleep(0.2)
+        while len(asked) < 2 and not task.done():
+            await asyncio.sleep(0.01)
         task.cancel()
         await task
 
