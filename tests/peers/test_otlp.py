@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from collector import Collector, over_grpc, over_http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+import rollscope.cli
+from rollscope.checks import doctor
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 from rollscope.sinks import Refused, Target
+from rollscope.sinks import state as states
 from rollscope.sinks._chat import MOST_CONTEXT
 from rollscope.sinks.otlp import Otlp
 from rollscope.sinks.otlp_attributes import MOST
+from rollscope.store.reader import Reader
 
 TARGET = Target("shop", "run-1")
 
@@ -182,6 +187,31 @@ def test_rewards_that_failed_to_arrive_are_sent_again(collector: Collector, sink
     collector.refuse = lambda path, request: None
     sink.send([agent()])
     assert len(collector.events) == 3
+
+
+def test_rewards_that_are_refused_for_good_are_counted_and_their_traces_stay_sent(
+    collector: Collector, own_store: Path
+) -> None:
+    requests: list[str] = []
+
+    def refuse(path: str, request: object) -> int | None:
+        requests.append(path)
+        return 413 if path == "/v1/logs" else None
+
+    collector.refuse = refuse
+    with rollscope.init(project="shop", run="run-1") as run:
+        run.log([agent(), Rollout(id="r-2", reward=1.0)])
+    asked = ["export", f"otlp:endpoint={collector.address}", "--dir", str(own_store)]
+    assert rollscope.cli.main(asked) == 0
+    assert len(collector.trace("r-1")) == 5 and len(collector.trace("r-2")) == 1
+    assert requests.count("/v1/traces") == 1, "a trace that arrived is not sent again"
+    assert collector.events == []
+    state = states.read(run.directory, "otlp")
+    assert state is not None
+    assert (state.counts.sent, state.counts.gave_up, state.counts.not_updated) == (2, 0, 2)
+    with Reader(own_store) as reader:
+        told = [finding.text for finding in doctor.examine(reader)]
+    assert [text for text in told if "without some of their facts" in text and "413" in text]
 
 
 def test_what_is_not_known_is_left_out(collector: Collector, sink: Otlp) -> None:

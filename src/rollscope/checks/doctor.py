@@ -88,6 +88,9 @@ def _sinks(run: RunInfo) -> Iterator[Finding]:
                 f"the last time it said: {state.gave_up_why}"
             )
             yield Finding("warning", text, where, f"{rest} --again")
+        if state.not_updated_why:
+            text = f"sink {name}: it took rollouts without some of their facts, and said: "
+            yield Finding("warning", text + state.not_updated_why, where)
         for note in state.notes:
             yield Finding("warning", f"sink {name}: {note}", where)
 

@@ -45,7 +45,7 @@ def forward(asked: Asked) -> Done:
         for count, what in (
             (done.before, "were there already (--again sends them again)"),
             (done.updated, "of them were told later facts"),
-            (done.not_updated, "of them have later facts, which it cannot take"),
+            (done.not_updated, "of them have facts that it cannot take"),
             (done.left_out, "left out by the cap"),
             (done.gave_up, "refused by it: rollscope doctor"),
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ..model import Rollout
-from .base import Refused
 
 T = TypeVar("T")
 Trace = tuple[Rollout, T]
@@ -23,21 +22,20 @@ def send_in_batches(
     *,
     size: Callable[[T], int],
     most: int,
-) -> None:
+) -> dict[str, str]:
     """Send rollouts in requests of at most this size, unless a single one is larger.
 
     `send` raises NotTaken for a request that is refused for good. Systems do not say which
-    rollout is to blame, so each is then sent by itself. Refused names those that failed alone.
+    rollout is to blame, so each is then sent by itself. The answer names those that failed
+    alone, with the reasons.
     """
     refused: dict[str, str] = {}
     for batch in _batches(traces, size, most):
         refused |= _send(batch, send)
-    if refused:
-        raise Refused(refused, next(iter(refused.values())))
+    return refused
 
 
 def _send(batch: list[Trace[T]], send: Callable[[list[Trace[T]]], None]) -> dict[str, str]:
-    """The ids of those that were refused, each with the reason."""
     try:
         send(batch)
     except NotTaken as error:

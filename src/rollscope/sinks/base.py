@@ -24,11 +24,13 @@ class Target(NamedTuple):
 
 class Refused(Exception):
     """The other system took the rest of a batch but will never take these rollouts (too large,
-    not valid there): they are counted with the reason and not sent again."""
+    not valid there): they are counted with the reason and not sent again. `partly` names those
+    that it took without some of their facts, with the reasons: they are sent, the facts counted."""
 
-    def __init__(self, ids: Collection[str], why: str) -> None:
+    def __init__(self, ids: Collection[str], why: str, *, partly: Mapping[str, str] = {}) -> None:
         super().__init__(why)
         self.ids = frozenset(ids)
+        self.partly = partly
 
 
 class Sink:

@@ -35,7 +35,7 @@ class Exported(NamedTuple):
     """Were there already."""
     updated: int = 0
     not_updated: int = 0
-    """Had later facts, which the other system cannot take."""
+    """Had facts, later ones mostly, that the other system cannot take."""
     left_out: int = 0
     """By the cap."""
     gave_up: int = 0

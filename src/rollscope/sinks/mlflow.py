@@ -20,7 +20,7 @@ from ..model import Error, Rollout
 from . import mlflow_sqlite
 from . import mlflow_trace as told
 from ._batches import NotTaken, Trace, send_in_batches
-from .base import Sink, Target
+from .base import Refused, Sink, Target
 
 _BATCH = 4_000_000
 """Characters of spans in one request, roughly."""
@@ -92,7 +92,9 @@ class MLflow(Sink):
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
         traces = [(rollout, told.spans(rollout)) for rollout in rollouts]
-        send_in_batches(traces, self._send, size=_size, most=_BATCH)
+        refused = send_in_batches(traces, self._send, size=_size, most=_BATCH)
+        if refused:
+            raise Refused(refused, next(iter(refused.values())))
 
     def update(self, rollout: Rollout) -> bool:
         """Tags and assessments follow the facts. What people changed there stays."""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ..model import Rollout
 from . import _chat as chat
 from ._batches import NotTaken, Trace, send_in_batches
-from .base import Sink, Target
+from .base import Refused, Sink, Target
 from .calls import ROOT, calls
 from .otlp_attributes import Attributes, Told, evaluations, facts
 
@@ -79,15 +79,24 @@ class Otlp(Sink):
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
         traces = [(rollout, self._trace(rollout)) for rollout in rollouts]
-        send_in_batches(traces, self._send, size=_size, most=_BATCH)
+        refused = send_in_batches(traces, self._send, size=_size_of_spans, most=_BATCH)
+        untold: dict[str, str] = {}
+        if self.has_logs:  # by themselves: a trace that arrived is not sent again for its events
+            judged = [(r, self._new_results(r)) for r in rollouts if r.id not in refused]
+            untold = send_in_batches(judged, self._judge, size=_size, most=_BATCH)
+        if refused or untold:
+            raise Refused(refused, next(iter((refused or untold).values())), partly=untold)
 
     def update(self, rollout: Rollout) -> bool:
         """Later facts go as one more event with everything that is known by now."""
         if not self.has_logs:
             return False
         known = facts(rollout, has_content=self.has_content)
-        self._export(self._logs, [self._event(rollout, UPDATE, known)])
-        self._judge([rollout])
+        try:
+            self._export(self._logs, [self._event(rollout, UPDATE, known)])
+            self._judge([(rollout, self._new_results(rollout))])
+        except NotTaken:
+            return False
         return True
 
     def close(self) -> None:
@@ -131,23 +140,22 @@ class Otlp(Sink):
             )
         return made
 
-    def _judge(self, rollouts: Iterable[Rollout]) -> None:
-        """Send the rewards that were not sent yet by this process."""
-        events = []
-        judged = {}
-        for rollout in rollouts:
-            results = judged[str(rollout.id)] = self._results(rollout)
-            before = self._judged.get(str(rollout.id), [])
-            events += [
-                self._event(rollout, EVALUATION, result)
-                for result in results
-                if result not in before
-            ]
+    def _judge(self, batch: Sequence[Trace[list[Attributes]]]) -> None:
+        """Send rewards as events of the root span."""
+        events = [
+            self._event(rollout, EVALUATION, result) for rollout, new in batch for result in new
+        ]
         if events:
             self._export(self._logs, events)
-        self._judged |= judged
+        for rollout, _ in batch:
+            self._judged[str(rollout.id)] = self._results(rollout)
         while len(self._judged) > 10_000:
             del self._judged[next(iter(self._judged))]
+
+    def _new_results(self, rollout: Rollout) -> list[Attributes]:
+        """The rewards that were not sent yet by this process."""
+        before = self._judged.get(str(rollout.id), [])
+        return [result for result in self._results(rollout) if result not in before]
 
     def _results(self, rollout: Rollout) -> list[Attributes]:
         return list(evaluations(rollout, has_content=self.has_content))
@@ -176,8 +184,6 @@ class Otlp(Sink):
 
     def _send(self, batch: Sequence[Trace[list[Any]]]) -> None:
         self._export(self._spans, [span for _, spans in batch for span in spans])
-        if self.has_logs:
-            self._judge(rollout for rollout, _ in batch)
 
     def _export(self, exporter: Any, batch: list[Any]) -> None:
         """The exporter tries again for a while by itself."""
@@ -185,11 +191,11 @@ class Otlp(Sink):
         is_taken = exporter.export(batch).name == "SUCCESS"
         where, answer = exporter._endpoint, self._answer
         if answer.refused:
-            raise NotTaken(f"{where} refused {answer.refused} spans: {answer.text or 'no reason'}")
+            raise NotTaken(f"{where} refused {answer.refused:,}: {answer.text or 'no reason'}")
         if not is_taken and (answer.status in (400, 413) or "max_request_size" in answer.text):
-            raise NotTaken(f"{where}: {answer.text}")
+            raise NotTaken(f"{where}: {answer.reason}")
         if not is_taken:
-            raise ConnectionError(f"{where}: {answer.text or 'not taken'}")
+            raise ConnectionError(f"{where}: {answer.reason}")
 
 
 class _Answer(logging.Handler):
@@ -207,6 +213,12 @@ class _Answer(logging.Handler):
         self.text = ""
         self.status: int | None = None
         self.refused = 0
+
+    @property
+    def reason(self) -> str:
+        """Why it failed. The exporters do not log the same failure twice in a row."""
+        status = "not taken" if self.status is None else f"answered with {self.status}"
+        return self.text or status
 
     def session(self) -> Any:
         """A session of `requests` that lets us hear the answers."""
@@ -270,11 +282,15 @@ def _scope() -> Any:
     return InstrumentationScope("rollscope")
 
 
-def _size(spans: Iterable[Any]) -> int:
+def _size_of_spans(spans: Iterable[Any]) -> int:
+    return _size(span.attributes for span in spans)
+
+
+def _size(several: Iterable[Attributes]) -> int:
     return sum(
         len(name) + (len(value) if isinstance(value, str) else 16)
-        for span in spans
-        for name, value in span.attributes.items()
+        for attributes in several
+        for name, value in attributes.items()
     )
 
 

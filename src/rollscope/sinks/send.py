@@ -146,6 +146,9 @@ class Sender:
         except Refused as refused:
             there -= refused.ids
             self._give_up([id for id, _ in batch if id in refused.ids], str(refused))
+            if refused.partly:
+                self.state.counts.not_updated += len(refused.partly)
+                self.state.not_updated_why = next(iter(refused.partly.values()))
         except Failure:
             self.refuse([id for id, _ in batch])
             raise

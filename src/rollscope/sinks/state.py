@@ -19,7 +19,7 @@ class Counts(msgspec.Struct, kw_only=True):
     updated: int = 0
     """Times that later facts of a sent one were taken, by this and earlier processes."""
     not_updated: int = 0
-    """Times that the other system could not take later facts."""
+    """Times that the other system could not take later facts, or some of the first."""
     waiting: int = 0
     """Ready to be sent, and not sent yet."""
     left_out: int = 0
@@ -61,6 +61,8 @@ class State(msgspec.Struct, kw_only=True):
     """How often the sending of a rollout failed while others could be sent."""
     gave_up_why: str | None = None
     """What the other system said when it last refused a rollout for good."""
+    not_updated_why: str | None = None
+    """What the other system said when it last took a rollout without some of its facts."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What else a person should know."""
 
@@ -108,7 +110,7 @@ def words(state: State) -> str:
         (c.left_out, "left out by the cap"),
         (c.gave_up, "refused by it and given up"),
         (c.updated, "updated later"),
-        (c.not_updated, "later facts that it cannot take"),
+        (c.not_updated, "facts that it cannot take"),
         (c.failed, "calls failed"),
     ):
         told += [f"{count:,} {what}"] if count else []

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from ..model import Rollout
 from . import weave_calls as told
 from ._batches import NotTaken, Trace, send_in_batches
-from .base import Sink
+from .base import Refused, Sink
 from .calls import calls
 
 _BATCH = 8_000_000
@@ -74,7 +74,11 @@ class Weave(Sink):
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
         traces = [(rollout, self._calls(rollout)) for rollout in rollouts]
-        send_in_batches(traces, self._send, size=lambda c: len(json.dumps(c)), most=_BATCH)
+        refused = send_in_batches(
+            traces, self._send, size=lambda made: len(json.dumps(made)), most=_BATCH
+        )
+        if refused:
+            raise Refused(refused, next(iter(refused.values())))
 
     def update(self, rollout: Rollout) -> bool:
         """A call that has ended stays as it is: later facts go as feedback on it, each state of
