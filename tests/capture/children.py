@@ -44,7 +44,7 @@ def told(process: subprocess.Popen[str], code: int | None = 0) -> list[dict[str,
     """Wait for the program's end and return what it told."""
     out, err = process.communicate(timeout=120)
     assert code is None or process.returncode == code, err
-    return [json.loads(line) for line in out.splitlines() if line]
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def on_a_small_disk(directory: Path, options: str) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from store_logs import LogFile, rollouts
 from rollscope.model import Fact, Message, Rollout, Span, Tokens, schema
 from rollscope.store.compact import compact
 from rollscope.store.reader import Reader
-from rollscope.store.seal import seal
+from rollscope.store.seal import connect, seal
 
 
 def ids(reader: Reader, where: str = "true") -> list[str]:
@@ -215,3 +215,10 @@ def test_any_text_is_a_name_of_a_run(tmp_path: Path, name: str) -> None:
         seal(log.directory, log.name)
         reader.refresh()
         assert row(reader, "r0", "project, run, step") == (name, name, 0)
+
+
+def test_the_engine_prints_nothing_where_programs_write_their_answers(tmp_path: Path) -> None:
+    asked = "SELECT current_setting('enable_progress_bar')"
+    with Reader(tmp_path) as reader, connect(tmp_path) as sealer:
+        for engine in (reader.connection, reader.cursor(), sealer, sealer.cursor()):
+            assert engine.execute(asked).fetchone() == (False,)

@@ -91,7 +91,7 @@ class _Spools:
 def to_parquet(lines: Path, columns: Mapping[str, str], target: Path, longest: int = 0) -> None:
     """A file of JSON lines as a synced file of Parquet. A value that does not fit its column
     is an error: nothing is left out silently."""
-    import duckdb
+    from ..store.engine import connect
 
     made = target.with_name(target.name + ".new")
     settings: dict[str, Any] = {
@@ -101,7 +101,7 @@ def to_parquet(lines: Path, columns: Mapping[str, str], target: Path, longest: i
         # Without this the engine ignores the size of row groups. One thread keeps the order.
         "preserve_insertion_order": False,
     }
-    with duckdb.connect(config=settings) as db:
+    with connect(settings) as db:
         select = db.sql(
             "SELECT * FROM read_ndjson($path, columns = $columns, maximum_object_size = $longest, "
             "hive_partitioning = false)",

@@ -160,9 +160,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix in _ARROW:
         yield from _arrow_rows(path)
         return
-    import duckdb
+    from ..store.engine import connect
 
-    cursor = duckdb.connect().execute(f"SELECT * FROM {_TABLES[path.suffix]}", [str(path)])
+    cursor = connect().execute(f"SELECT * FROM {_TABLES[path.suffix]}", [str(path)])
     names = [column[0] for column in cursor.description or ()]
     while batch := cursor.fetchmany(1024):
         for values in batch:

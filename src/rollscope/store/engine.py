@@ -12,12 +12,20 @@ from duckdb import DuckDBPyConnection
 
 from . import views
 
+Configuration = dict[str, str | bool | int | float | list[str]]
 
-def configuration(
-    temporary: Path, threads: int | None, memory: int | None = None
-) -> dict[str, str | bool | int | float | list[str]]:
+
+def connect(config: Configuration | None = None) -> DuckDBPyConnection:
+    """A new engine in memory. It prints nothing: its own progress bar goes to standard output,
+    where programs and `--json` write what others read."""
+    database = duckdb.connect(config=config or {})
+    database.execute("SET enable_progress_bar = false")  # holds for its cursors, too
+    return database
+
+
+def configuration(temporary: Path, threads: int | None, memory: int | None = None) -> Configuration:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    config: dict[str, str | bool | int | float | list[str]] = {
+    config: Configuration = {
         "memory_limit": f"{memory or max(1 << 30, there * 4 // 10)}B",
         "temp_directory": str(temporary / "spill"),
         "autoinstall_known_extensions": False,

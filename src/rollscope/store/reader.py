@@ -32,7 +32,7 @@ from ..model import Message, Rollout, Span, schema
 from . import paths, superseded, views, writers
 from .asking import asker
 from .bodies import Bodies, Sketch
-from .engine import clean_up, configuration, confine, is_of_a_file
+from .engine import clean_up, configuration, confine, connect, is_of_a_file
 from .late import Late
 from .listing import LiveLog
 from .many import ManyBodies, Whole
@@ -85,7 +85,7 @@ class Reader:
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
         self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
         """A directory that goes with the reader. Besides the store the only one it may touch."""
-        self._database = duckdb.connect(config=configuration(temporary, threads, memory))
+        self._database = connect(configuration(temporary, threads, memory))
         # GLOBAL: without it a setting of an extension holds for this one connection alone.
         self._database.execute("SET GLOBAL parquet_metadata_cache = true")
         confine(self._database, [self.root, temporary])

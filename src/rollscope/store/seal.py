@@ -18,7 +18,7 @@ import duckdb
 from duckdb import DuckDBPyConnection
 
 from ..model import schema
-from . import disk, frames, listing, paths, units, writers
+from . import disk, engine, frames, listing, paths, units, writers
 from .fold import fold
 from .lines import Spool, load_log
 from .tables import Header, read_header, stage, thin
@@ -189,8 +189,8 @@ def _keep_aside(path: Path, damaged: list[BadRange], target: Path) -> None:
 
 def connect(temporary: Path) -> DuckDBPyConnection:
     """An engine for sealing and compaction: one thread, so that training keeps the others."""
-    return duckdb.connect(
-        config={
+    return engine.connect(
+        {
             "threads": 1,
             "memory_limit": MEMORY,
             "temp_directory": str(temporary / "spill"),
