@@ -2,7 +2,7 @@
 
 Callers append to a queue that is bounded by bytes; one background thread puts arrays into
 text, compresses and writes. A caller never waits for the thread: it holds no lock while it
-works, and gives the interpreter back every half millisecond, so that a training loop in pure
+works, and gives the interpreter back every millisecond, so that a training loop in pure
 Python hardly notices it.
 """
 
@@ -18,12 +18,12 @@ from ..store.log import FRAME_RAW, CannotWrite, Entry, LogWriter
 from ..store.writers import BEAT, Counters, WriterInfo, steady
 from .problems import odd, problems, report
 
-GATHER = 0.03
-"""Seconds between the first record and its frame. With the work it stays below the 50 ms that
-are promised, also while the main thread computes and hands the interpreter over only every
-5 ms, which happens three times a frame: the fewer frames, the less it is disturbed."""
+GATHER = 0.04
+"""Seconds from one frame to the next. With the work a record is written within the 50 ms that are
+promised, and 10 ms later while the main thread computes: it hands the interpreter over only every
+5 ms, which happens three times a frame. The fewer frames, the less it is disturbed."""
 
-HOLD = 0.0005
+HOLD = 0.001
 """Seconds of work between two moments at which other threads may run."""
 
 RETRY = 1.0
@@ -57,6 +57,8 @@ class Background:
         self._blocked: CannotWrite | None = None
         self._dropped: dict[tuple[str, str], int] = {}
         self._told = problems.told()
+        self._taken = 0.0
+        """When the thread last began a frame."""
         self._next_beat = 0.0
         self.after_beat: Callable[[WriterInfo], list[str]] | None = None
         """Called by the thread with every heartbeat; returns what went wrong."""
@@ -175,18 +177,27 @@ class Background:
         if self._blocked:
             self._wake.acquire(timeout=RETRY)
             return
+        self._pause(self._taken + GATHER)
         if not self._queue:
-            self._sleeping = True
+            self._sleeping = True  # only then a caller wakes it
             if not self._queue and not self._closing:
-                self._wake.acquire(timeout=max(self._next_beat - steady(), 0.01))
+                self._pause(max(self._next_beat, steady() + 0.01))
             self._sleeping = False
-        if self._queue and not self._closing:
-            time.sleep(GATHER)
+            if self._queue and not self._closing:
+                self._pause(steady() + GATHER)
+
+    def _pause(self, until: float) -> None:
+        """Do nothing until then, or until woken."""
+        self._wake.acquire(timeout=max(until - steady(), 0.0))
 
     def _empty(self) -> None:
-        """Write what is in the queue, a frame at a time."""
-        while self._held or self._queue:
-            self._take()
+        """Write what is in the queue, a frame at a time. What comes while a frame that is not
+        full is written waits for the next one: else, with a busy main thread that hands the
+        interpreter over every 5 ms, each rollout had a frame of its own."""
+        is_full = True
+        while is_full and (self._held or self._queue):
+            self._taken = steady()
+            is_full = self._take() >= FRAME_RAW
             taken = self._held
             self._held, why = self.log.write(taken)
             self._done_bytes += _bytes(taken) - _bytes(self._held)
@@ -195,8 +206,8 @@ class Background:
                 return
             self._blocked = None
 
-    def _take(self) -> None:
-        """Move entries out of the queue and into text until a frame is full."""
+    def _take(self) -> int:
+        """Move entries out of the queue and into text until a frame is full. Returns its size."""
         held = self._held
         size = sum(len(entry.encode()) for entry in held)
         is_crowded = self._put_bytes - self._done_bytes > self._limit // 4
@@ -213,6 +224,7 @@ class Background:
             if time.perf_counter() - since > hold:
                 time.sleep(0)  # let others have the interpreter
                 since = time.perf_counter()
+        return size
 
     def _block(self, why: CannotWrite) -> None:
         self._blocked = why

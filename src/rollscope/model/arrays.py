@@ -20,13 +20,13 @@ def frozen(values: Any) -> Any:
     """A cheap copy that the trainer can no longer change: a tuple, or an array's bytes."""
     np = sys.modules.get("numpy")
     if np is not None and type(values) is np.ndarray:
-        return values.copy()
+        return _array_copy(values, np)
     if type(values) is list:
         return tuple(values)
     if type(values) is tuple or isinstance(values, (array, bytes)):
         return values if type(values) is tuple else values[:]
     if np is not None and hasattr(values, "numpy"):
-        copy = _tensor_copy(values)
+        copy = _tensor_copy(values, np)
         if copy is not None:
             return copy
     if np is not None and hasattr(values, "__array__"):
@@ -41,12 +41,20 @@ def frozen(values: Any) -> Any:
     return tuple(values)
 
 
-def _tensor_copy(tensor: Any) -> Any:
+def _array_copy(values: Any, np: Any) -> Any:
+    """`values.copy()`, flat, without giving the interpreter's lock away: the writer's thread
+    would be woken each time, only to find it taken again."""
+    if values.dtype.hasobject:
+        return values.copy()
+    return np.frombuffer(values.tobytes(), values.dtype)
+
+
+def _tensor_copy(tensor: Any, np: Any) -> Any:
     """A tensor as an array: as it is; else off its graph and its device; else (bfloat16) as
     float32. None if it cannot be had so."""
     for ready in (None, detached, lambda t: detached(t).float()):
         try:
-            return (tensor if ready is None else ready(tensor)).numpy().copy()
+            return _array_copy((tensor if ready is None else ready(tensor)).numpy(), np)
         except (TypeError, RuntimeError, AttributeError):
             continue
     return None
@@ -59,7 +67,8 @@ def nbytes(values: Any) -> int:
     return int(size) if size is not None else 8 * len(values)
 
 
-def arrays_json(arrays: Arrays, problems: list[str] | None) -> bytes:
+def arrays_json(arrays: Arrays, problems: list[str] | None) -> list[bytes]:
+    """Their text, in pieces: one copy less than a whole."""
     known: list[bytes] = []
     others: list[bytes] = []
     for name, values in arrays.items():
@@ -73,50 +82,48 @@ def arrays_json(arrays: Arrays, problems: list[str] | None) -> bytes:
                 )
             body = b"null"
         if name == "":
-            return body
+            return [body]
         if body != b"null":
-            item = orjson.dumps(name) + b":" + body
-            (known if name in _COLUMNS else others).append(item)
+            items = known if name in _COLUMNS else others
+            items += (b",", orjson.dumps(name), b":", body)
     if others:
-        known.append(b'"streams":{' + b",".join(others) + b"}")
-    return b"{" + b",".join(known) + b"}"
+        known += (b",", b'"streams":{', *others[1:], b"}")
+    return [b"{", *known[1:], b"}"]
 
 
 _COLUMNS = frozenset({"ids", "ends", *KNOWN_STREAMS})
 
 
 def array_json(values: Any, whole: bool) -> bytes:
-    """One array as JSON. NaN and infinities are texts, missing values null."""
+    """One array as JSON. NaN and infinities are texts, missing values null.
+
+    NumPy's own loops are avoided: they give the interpreter's lock away for a microsecond each,
+    and a busy main thread then keeps it for five milliseconds.
+    """
     np = sys.modules.get("numpy")
     if np is not None and isinstance(values, np.ndarray):
+        values = values.reshape(-1)
+        is_whole = whole and values.dtype.kind in "iu"  # of any size, they look the same as text
         try:
-            flat = np.ascontiguousarray(values.reshape(-1), dtype="i4" if whole else "f4")
-            is_same = not whole and _is_same(flat)
-            some = flat[:1] if is_same else flat
-            if whole or bool(np.isfinite(some).all()):
-                text = orjson.dumps(some, option=orjson.OPT_SERIALIZE_NUMPY)
+            flat = np.ascontiguousarray(values, None if is_whole else "i4" if whole else "f4")
+            is_same = _is_same(flat.tobytes(), flat.itemsize)
+            text = orjson.dumps(flat[:1] if is_same else flat, option=orjson.OPT_SERIALIZE_NUMPY)
+            if b"n" not in text:  # NaN and infinities have become null
                 return _repeated(text, len(flat)) if is_same else text
         except (TypeError, ValueError):
             pass  # objects among the numbers (None): one by one
-        values = values.reshape(-1)
     return orjson.dumps(
         [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
     )
 
 
-def _is_same(flat: Any) -> bool:
-    """Is one number repeated throughout? The advantages of a rollout mostly are, and putting
-    them into text took a third of the time of all streams. (For whole numbers it does not pay.)"""
-    if len(flat) < _WORTH_A_LOOK:
-        return False
-    bits = flat.view("i4")  # as bits: 0.0 and -0.0 differ
-    return bool(bits[0] == bits[-1]) and bool((bits == bits[0]).all())
-
-
-_WORTH_A_LOOK = 16
+def _is_same(data: bytes, size: int) -> bool:
+    """Is one number (of so many bytes) repeated throughout? Masks and advantages mostly are, and
+    putting them into text one by one took a third of the time of all streams."""
+    return len(data) > size and data[:size] == data[-size:] and data[size:] == data[:-size]
 
 
 def _repeated(text: bytes, count: int) -> bytes:
     """`[x]` as `[x,x,...]`."""
     one = text[1:-1]
-    return b"[" + (one + b",") * (count - 1) + one + b"]"
+    return b"".join((b"[", one, (b"," + one) * (count - 1), b"]"))

@@ -57,10 +57,13 @@ class Line:
         """The whole line, without the newline. Arrays that are none are left out and named."""
         if not self.arrays:
             return self.data
-        pieces = self.data.split(_HOLE)
-        out = [pieces[0]]
-        for arrays, piece in zip(self.arrays, pieces[1:], strict=True):
-            out += (arrays_json(arrays, problems), piece)
+        out: list[bytes] = []
+        start = 0
+        for arrays in self.arrays:
+            hole = self.data.index(_HOLE, start)
+            out += (self.data[start:hole], *arrays_json(arrays, problems))
+            start = hole + 1
+        out.append(self.data[start:])
         return b"".join(out)
 
 
@@ -71,22 +74,24 @@ def rollout_line(
 
     `is_open`: None for a whole one, True for the beginning of one, False for its end.
     """
-    tail = b"}" if is_open is None else b',"open":true}' if is_open else b',"open":false}'
     for message in rollout.messages:
         content = message.content
         if content is not None and type(content) is not str:
             break  # parts: `_has_parts`, without the price of a call
     else:
-        line = _fast(rollout)
+        line = _fast(_RolloutLine(rollout, is_open), rollout.messages)
         if line is None and (plainer := _with_plain_numbers(rollout)) is not None:
-            line = _fast(plainer)
+            line = _fast(_RolloutLine(plainer, is_open), plainer.messages)
         if line is not None:
-            line.data = b'{"rollout":' + line.data + tail
             return line
     p = problems if problems is not None else []
-    line = _slow(_rollout_dict(normalise_tokens_later(rollout, p)))
-    line.data = b'{"rollout":' + line.data + tail
-    return line
+    body: dict[str, Any] = {"rollout": _rollout_dict(normalise_tokens_later(rollout, p))}
+    return _slow(body if is_open is None else body | {"open": is_open})
+
+
+class _RolloutLine(msgspec.Struct, omit_defaults=True, gc=False):
+    rollout: Rollout
+    open: bool | None = None
 
 
 def more_line(
@@ -98,9 +103,9 @@ def more_line(
 ) -> Line:
     """Snapshot what an open rollout has grown by: messages from number `first` on, and spans."""
     if not any(_has_parts(m) for m in messages):
-        line = _fast(_More(id=id, first=first, messages=messages, spans=spans))
+        more = _More(id=id, first=first, messages=messages, spans=spans)
+        line = _fast(_MoreLine(more), messages)
         if line is not None:
-            line.data = b'{"more":' + line.data + b"}"
             return line
     p = problems if problems is not None else []
     shell = Rollout(messages=messages, spans=spans)
@@ -138,6 +143,10 @@ class _More(msgspec.Struct, kw_only=True):
     first: int
     messages: list[Message]
     spans: list[Span]
+
+
+class _MoreLine(msgspec.Struct, gc=False):
+    more: _More
 
 
 def _has_parts(message: Message) -> bool:
@@ -219,15 +228,15 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_hole)
 _PLAIN = msgspec.json.Encoder()
 
 
-def _fast(record: Rollout | _More) -> Line | None:
+def _fast(whole: _RolloutLine | _MoreLine, messages: list[Message]) -> Line | None:
     """The line as msgspec writes it, or None if that would not be faithful."""
     _holes.arrays = []
     try:
-        data = _ENCODER.encode(record)
+        data = _ENCODER.encode(whole)
     except Exception:  # lone surrogates, foreign types, cycles, huge numbers: all slow
         return None
     # msgspec writes NaN and infinities as null without a word.
-    if _has_null(data, record.messages) and _may_hold_null(data) and not _is_finite(record):
+    if _has_null(data, messages) and _may_hold_null(data) and not _is_finite(whole):
         return None
     return Line(data, _holes.arrays)
 
