@@ -55,6 +55,8 @@ class Tables:
             self.connection.execute(f'INSERT INTO "{table}" VALUES ({", ".join(places)})', params)
 
     version = 0
+    one_scan = True
+    """As if all lay in files; False: as if something were live, and rows are found by id."""
 
     def refresh(self) -> bool:
         return False

@@ -72,12 +72,14 @@ def sorts_last(value: Any) -> bool:
     ),
     st.lists(st.booleans(), min_size=3, max_size=3),
     st.integers(1, 3),
+    st.booleans(),
 )
 def test_pages_are_in_the_order_of_plain_python(
-    rows: list[Row], names: list[str], down: list[bool], size: int
+    rows: list[Row], names: list[str], down: list[bool], size: int, one_scan: bool
 ) -> None:
     rows = [{**row, "id": f"r{i}", "superseded": False} for i, row in enumerate(rows)]
     TABLES.fill(rows, [])
+    TABLES.one_scan = one_scan
     expected = list(rows)
     for name, reverse in reversed(list(zip(names, down, strict=False))):
         value = NUMBERS.get(name) or (lambda row, name=name: row[name])

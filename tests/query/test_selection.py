@@ -25,9 +25,11 @@ def rows(**more: Any) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def store() -> Store:
-    return Store(reader=Tables(rows()))
+@pytest.fixture(scope="module", params=[True, False], ids=["one scan", "several"])
+def store(request: pytest.FixtureRequest) -> Store:
+    tables = Tables(rows())
+    tables.one_scan = request.param
+    return Store(reader=tables)
 
 
 def ids(selection: Any) -> list[str]:

@@ -87,10 +87,55 @@ QUERIES = {
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     record(tmp_path)
     if request.param == "sealed":
-        directory = paths.run_dir(tmp_path, "p", "one")
-        for log in sorted((directory / "live").iterdir()):
-            seal.seal(directory, log.name.removesuffix(paths.LOG_ENDING))
+        seal_all(tmp_path)
     return rollscope.open(tmp_path)
+
+
+def seal_all(root: Path) -> None:
+    """Seal what run `one` has logged."""
+    directory = paths.run_dir(root, "p", "one")
+    for log in sorted((directory / "live").iterdir()):
+        seal.seal(directory, log.name.removesuffix(paths.LOG_ENDING))
+
+
+@pytest.mark.parametrize("order", ["-reward", "-time", "step,-reward", "task", ""])
+def test_pages_are_the_same_from_files_alone_and_beside_live_rollouts(
+    tmp_path: Path, order: str
+) -> None:
+    rewards = [0.5, math.nan, None, 1.0]
+    with rollscope.init(project="p", run="one", dir=tmp_path) as run:
+        run.log(
+            [
+                Rollout(
+                    step=i % 5,
+                    task=i % 3,
+                    reward=rewards[i % 4],
+                    meta={"i": i},
+                    messages=[Message(role="user", content=f"question {i}")],
+                )
+                for i in range(60)
+            ]
+        )
+    seal_all(tmp_path)
+    store = rollscope.open(tmp_path)
+
+    def pages() -> list[str]:
+        found, cursor = [], None
+        while True:
+            page = store.rollouts("run:one", order=order).page(25, cursor)
+            found += [str(row.asdict()) for row in page.rows]
+            cursor = page.next
+            if cursor is None:
+                return found
+
+    from_files = pages()
+    assert store.reader.one_scan
+    with rollscope.init(project="p", run="two", dir=tmp_path) as run:
+        run.log([Rollout(step=1)])
+        run.flush()
+        assert pages() == from_files
+        assert not store.reader.one_scan
+    assert len(set(from_files)) == 60
 
 
 def test_queries_over_what_was_recorded(store: Store) -> None:

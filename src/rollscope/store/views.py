@@ -29,6 +29,11 @@ def read(files: Iterable[str], *, filename: bool = False) -> str:
     return f"read_parquet([{names}], hive_partitioning = false{extra})"
 
 
+def is_one_scan(relation: str) -> bool:
+    """Is it what `read` gave?"""
+    return relation.startswith("read_parquet")
+
+
 class Shapes:
     """How files of other versions are read: by name, what is missing null, the rest ignored."""
 
@@ -58,8 +63,10 @@ class Shapes:
                 if select is not None:
                     odd.append(f"SELECT {select}{extra} FROM {read([path], filename=filename)}")
         if plain:
-            select = f"SELECT {columns(table)}{extra} FROM {read(plain, filename=filename)}"
-            odd.insert(0, select)
+            files = read(plain, filename=filename)
+            if not odd:
+                return files  # planning a SELECT of all columns around it takes half a millisecond
+            odd.insert(0, f"SELECT {columns(table)}{extra} FROM {files}")
         return f"({' UNION ALL '.join(odd)})" if odd else None
 
     def _by_name(self, table: str, path: str, unit: Unit) -> str | None:
@@ -103,23 +110,29 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:200]
 
 
-def body_view(table: str, sealed: str | None) -> str:
-    """The view of messages, spans, facts or metrics."""
-    live = f"SELECT {columns(table)} FROM tail.{table}"
-    both = f"SELECT {columns(table)} FROM {sealed} UNION ALL {live}" if sealed else live
-    return f"CREATE OR REPLACE VIEW {table} AS {both}"
+def body_view(table: str, sealed: str | None, *, live: bool) -> str:
+    """The view of messages, spans, facts or metrics. `live`: the tail has rows of it."""
+    sources = [source for source in (sealed, f"tail.{table}" if live else None) if source]
+    selects = [f"SELECT {columns(table)} FROM {source}" for source in sources or [f"tail.{table}"]]
+    return f"CREATE OR REPLACE VIEW {table} AS {' UNION ALL '.join(selects)}"
 
 
-def rollouts_view(plain: str | None, checked: str | None, *, patched: bool, hidden: bool) -> str:
+def rollouts_view(
+    plain: str | None, checked: str | None, *, live: bool, patched: bool, hidden: bool
+) -> str:
     """The view of rollouts.
 
     `plain` files are shown as they are. In `checked` ones and the tail, rows that stand in
-    `tail.patched` are left out, and those in `tail.hidden` are marked superseded.
+    `tail.patched` are left out, and those in `tail.hidden` are marked superseded. `live`,
+    `patched` and `hidden` tell which tables of the tail have rows: planning a query over an
+    empty one takes as long as over one that has some.
     """
     names = columns("rollouts")
     mark = "id IN (SELECT id FROM tail.hidden)" if hidden else "false"
     left_out = " WHERE id NOT IN (SELECT id FROM tail.patched)" if patched else ""
-    branches = [f"SELECT {names}, {mark} AS superseded FROM tail.rollouts{left_out}"]
+    branches = []
+    if live or not (plain or checked):
+        branches.append(f"SELECT {names}, {mark} AS superseded FROM tail.rollouts{left_out}")
     if patched:
         branches.append(f"SELECT {names}, {mark} AS superseded FROM tail.patched")
     if plain:
