@@ -305,6 +305,8 @@ class Reader:
             raise
         finally:
             self._version += 1
+        if grown:
+            self._tail.clear()
         if gone_logs:
             self._give_memory_back()
         return True
