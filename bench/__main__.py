@@ -176,6 +176,7 @@ def _reading(report: Report) -> None:
         ("get_ms", "", "20 ms", "get one"),
         ("rare_exact_ms", "40 ms", "2,500 ms", "rare word over all text, exact"),
         ("rare_any_ms", "40 ms", "3,500 ms", "rare word over all text, any case"),
+        ("first_hit_ms", "", "3,000 ms", "the same, told while it is searched: the first hit"),
     ):
         peer = {"newest_ms": newest, "rare_any_ms": trackio.get("rare_any_ms")}.get(name)
         told = "–" if peer is None else f"Trackio at 10,000: {peer:.0f} ms"

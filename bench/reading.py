@@ -72,6 +72,7 @@ def ask(folder: str) -> dict[str, float]:
         "get_ms": _ms(lambda: store.get(some)),
         "rare_exact_ms": _ms(lambda: store.rollouts(f'"{RARE}"').count(), 3),
         "rare_any_ms": _ms(lambda: store.rollouts(RARE.upper()).count(), 3),
+        "first_hit_ms": _ms(lambda: _first_hit(store), 3),
     }
 
 
@@ -106,6 +107,13 @@ def trackio_store(folder: Path, count: int) -> Any:
 def _page(store: Any, query: str, order: str) -> None:
     page = store.rollouts(query, order=order, columns=PAGE).page(50)
     assert len(page.rows) == 50
+
+
+def _first_hit(store: Any) -> None:
+    """As the viewer searches: hits are told while files are read, the newest first."""
+    search = store.search(RARE)
+    assert any(found.rows for found in search)
+    search.cancel()
 
 
 def _ms(work: Callable[[], Any], times: int = 9) -> float:

@@ -91,9 +91,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return rollscope.open(tmp_path)
 
 
-def seal_all(root: Path) -> None:
-    """Seal what run `one` has logged."""
-    directory = paths.run_dir(root, "p", "one")
+def seal_all(root: Path, run: str = "one") -> None:
+    """Seal what a run has logged."""
+    directory = paths.run_dir(root, "p", run)
     for log in sorted((directory / "live").iterdir()):
         seal.seal(directory, log.name.removesuffix(paths.LOG_ENDING))
 
@@ -178,6 +178,29 @@ def test_sql_reads_the_store_and_nothing_else(store: Store, tmp_path: Path) -> N
         with pytest.raises(SqlRefused):
             store.sql(statement)
     assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_a_search_tells_the_newest_first_and_ends_where_it_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollscope.store.reader._FIRST_PIECE", 1)
+    monkeypatch.setattr("rollscope.store.reader._LARGEST_PIECE", 1)
+    for name in ("first", "second", "third"):
+        with rollscope.init(project="p", run=name, dir=tmp_path) as run:
+            run.log([Rollout(step=1, messages=[Message(role="user", content="a needle")])])
+        seal_all(tmp_path, name)
+    store = rollscope.open(tmp_path)
+    told = [found for found in store.search("needle") if found.rows]
+    assert [row.run for found in told for row in found.rows] == ["third", "second", "first"]
+    assert [found.scanned for found in told] == sorted({found.scanned for found in told})
+
+    search = store.search("needle")
+    runs = []
+    for found in search:
+        runs += [row.run for row in found.rows]
+        if len(runs) == 2:
+            search.cancel()
+    assert runs == ["third", "second"]
 
 
 def test_every_connection_keeps_the_footers_of_files(store: Store) -> None:
