@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ with contextlib.suppress(ImportError):  # the trainers' environments have no pro
         "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
     )
     settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """xdist silently runs only one of several tests with the same id."""
+    twice = [id for id, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"several tests have the same id: {', '.join(twice)}")
 
 
 @pytest.fixture(autouse=True)

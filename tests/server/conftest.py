@@ -20,6 +20,14 @@ from rollscope.server.serve import listen
 from . import made
 
 
+def pytest_itemcollected(item: Any) -> None:
+    """Each route's test of the description has an id of its own: pytest 9.2 drops what schemathesis
+    puts in brackets, and xdist runs tests of the same id once."""
+    label = getattr(item, "operation_label", None)
+    if label is not None and label not in item.nodeid:
+        item._id = item.parent.id.child(item.name)
+
+
 class Served(NamedTuple):
     url: str
     dir: Path

@@ -45,7 +45,7 @@ def ids(own_site: Served) -> list[str]:
 def test_no_question_breaks_the_server(
     case: schemathesis.Case, own_site: Served, ids: list[str]
 ) -> None:
-    if "id" in case.path_parameters and hash(str(case.query)) % 2:
+    if "id" in case.path_parameters and len(str(case.query)) % 2:
         case.path_parameters["id"] = ids[0]
     if case.method == "POST" and isinstance(case.body, dict) and "rollout" in case.body:
         case.body["rollout"] = ids[0]  # of one that is there, so that it comes to writing
