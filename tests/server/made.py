@@ -199,6 +199,9 @@ def odd_ones() -> list[Rollout]:
                     role="user" if n % 2 == 0 else "assistant",
                     content=f"turn {n}: " + "word " * (40 if n % 10 else 400),
                     sampled=n % 2 == 1,
+                    start=1_000.0 + n,
+                    end=1_000.5 + n,
+                    tokens=Tokens([7, 8], version=[n // 1_000, 1]) if n % 2 else None,
                 )
                 for n in range(2_000)
             ],

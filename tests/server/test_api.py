@@ -9,6 +9,8 @@ import msgspec
 
 from rollscope.server.openapi import describe
 from rollscope.server.routes import ROUTES
+from rollscope.store.bodies import sketch
+from rollscope.store.reader import Reader
 
 from .conftest import Served
 from .made import SIBLINGS, STEPS, TASKS
@@ -85,6 +87,30 @@ def test_a_long_rollout_is_read_in_windows(site: Served) -> None:
     bodies = site.get(f"rollouts/{id}/messages", first=1_990, count=40)["messages"]
     assert [body["n"] for body in bodies] == [*range(1_990, 2_000)]
     assert bodies[0]["text"].startswith("turn 1990: word")
+
+
+def test_a_rollout_comes_with_the_messages_that_are_asked_for(site: Served) -> None:
+    for q, first in (("task:long", 1_960), ("task:q-1 step:3", 0)):
+        id = _id(site, q)
+        opened = site.get(f"rollouts/{id}", first=first, count=40)
+        assert opened["bodies"] == site.get(f"rollouts/{id}/messages", first=first, count=40)
+        assert site.get(f"rollouts/{id}")["bodies"] is None
+
+
+def test_an_outline_is_the_same_however_much_of_the_rollout_is_read(site: Served) -> None:
+    with Reader(site.dir) as reader:
+        for row in site.get("rollouts", q="superseded:true,false", limit=500)["rows"]:
+            whole = reader.get(row["id"])
+            assert whole is not None
+            read = [sketch(n, message) for n, message in enumerate(whole.messages)]
+            assert read == reader.outline(row["id"]), row["task"]
+
+
+def test_a_timeline_shows_when_the_policy_wrote_however_long_the_rollout(site: Served) -> None:
+    turns = site.get(f"rollouts/{_id(site, 'task:long')}/spans")["turns"]
+    assert [turn["message"] for turn in turns] == [*range(1, 2_000, 2)]
+    assert (turns[0]["start"], turns[0]["end"]) == (1_001.0, 1_001.5)
+    assert (turns[0]["versions"], turns[-1]["versions"]) == ([0, 1], [1])
 
 
 def test_a_wide_text_is_cut_and_the_rest_can_be_asked_for(site: Served) -> None:

@@ -164,7 +164,7 @@ def _leaves(value: Any) -> Iterator[str]:
 def _whole(desk: _Redacting, id: str) -> dict[str, Any]:
     nothing = p.Nothing()
     messages = len(desk.rollout(id).messages)
-    detail = reading.detail(desk, nothing, id)
+    detail = reading.detail(desk, p.DetailOf(), id)
     detail.row = desk.previewed(detail.row)
     return {
         "detail": detail,

@@ -6,11 +6,12 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..model import Message, Rollout
 from ..query import Store
-from ..store.bodies import Sketch
+from ..query.rows import COLUMNS, Row
+from ..store.bodies import Sketch, sketch
 from .labels import Labels
 
 T = TypeVar("T")
@@ -21,6 +22,15 @@ WHOLE = 8
 
 SHORT = 300
 """Up to so many messages a rollout is read whole, once, and its windows are cut from that."""
+
+
+class Opened(NamedTuple):
+    """A rollout that is being read."""
+
+    row: Row
+    """Its thin row, superseded or not."""
+    rollout: Rollout | None
+    """None: it is not short."""
 
 
 class NotFound(Exception):
@@ -51,24 +61,43 @@ class Desk:
         except KeyError as error:
             raise NotFound(str(error.args[0])) from None
 
+    def opened(self, id: str) -> Opened:
+        """A rollout and its thin row; kept, so that turning its pages does not read it again."""
+
+        def make() -> Opened:
+            found = self.reader.opened(id, SHORT) or self.reader.opened(self.find(id), SHORT)
+            if found is None:
+                raise NotFound(f"no rollout {id!r}")
+            row = Row(COLUMNS, [found.row[name] for name in COLUMNS])
+            return Opened(row, found.rollout)
+
+        return self.keep(("opened", id), make, WHOLE)
+
     def rollout(self, id: str) -> Rollout:
-        """A whole rollout; kept, so that turning its pages does not read it again."""
-        return self.keep(("rollout", id), lambda: self.store.get(self.find(id)), WHOLE)
+        """A whole rollout, however long."""
+        row, rollout = self.opened(id)
+        if rollout is not None:
+            return rollout
+        return self.keep(("rollout", row.id), lambda: self.store.get(row.id), WHOLE)
 
     def outline(self, id: str) -> list[Sketch]:
         """Every message of a rollout without its body."""
+        row, rollout = self.opened(id)
+        if rollout is not None:
+            return [sketch(n, message) for n, message in enumerate(rollout.messages)]
 
         def make() -> list[Sketch]:
-            found: list[Sketch] = self.reader.outline(self.find(id))
+            found: list[Sketch] = self.reader.outline(row.id)
             return found
 
-        return self.keep(("outline", id), make, WHOLE)
+        return self.keep(("outline", row.id), make, WHOLE)
 
     def messages(self, id: str, first: int, stop: int) -> list[Message]:
         """A window of messages. Of a long rollout only the window is read."""
-        if len(self.outline(id)) <= SHORT:
-            return self.rollout(id).messages[first:stop]
-        found: list[Message] = self.reader.messages(self.find(id), first, stop)
+        row, rollout = self.opened(id)
+        if rollout is not None:
+            return rollout.messages[first:stop]
+        found: list[Message] = self.reader.messages(row.id, first, stop)
         return found
 
     def keep(self, key: Any, make: Callable[[], T], most: int = 64) -> T:

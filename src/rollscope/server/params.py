@@ -63,6 +63,12 @@ class HistoryOf(Selection, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=20_000)] = 5000
 
 
+class DetailOf(msgspec.Struct, kw_only=True):
+    first: Whole = 0
+    count: Annotated[int, Meta(ge=0, le=200)] = 0
+    """So many messages come with it, from `first` on; 0: none."""
+
+
 class MessagesOf(msgspec.Struct, kw_only=True):
     first: Whole = 0
     count: Annotated[int, Meta(ge=1, le=200)] = 40
@@ -98,8 +104,3 @@ class HitsOf(Selection, kw_only=True):
 class ValuesOf(msgspec.Struct, kw_only=True):
     key: Text
     prefix: Text = ""
-
-
-class Since(msgspec.Struct, kw_only=True):
-    q: Text = ""
-    """Count what is new in this selection too."""

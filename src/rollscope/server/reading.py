@@ -1,22 +1,21 @@
-"""Answers about single rollouts: their messages in windows, tokens, spans, and comparison."""
+"""Answers about single rollouts: their messages in windows, tokens, spans, neighbours."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from bisect import bisect_right
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ..checks import align
-from ..checks.align import Piece as Words
-from ..checks.align import plain_text, text_of
-from ..model import Message, Part, Rollout, Span
+from ..checks.align import plain_text
+from ..model import Message, Part, Span
 from ..model.tokens import Tokens, is_int, to_list
 from ..query.rows import Row as Thin
 from ..store.bodies import Sketch
 from . import params as p
 from . import shapes as s
-from .desk import SHORT, Desk, NotFound
+from .desk import Desk, NotFound
 from .hits import find_hits
 from .selecting import number, thin
 
@@ -26,11 +25,12 @@ SPANS = 5000
 BUCKETS = 2000
 
 
-def detail(desk: Desk, _: p.Nothing, id: str) -> s.Detail:
-    """A whole rollout but for its messages' bodies and its spans."""
-    id = desk.find(id)
-    row = _thin(desk, id)
+def detail(desk: Desk, ask: p.DetailOf, id: str) -> s.Detail:
+    """A whole rollout but for its spans, and with a window of its messages at most."""
+    row, rollout = desk.opened(id)
+    id = row.id
     sketches = desk.outline(id)
+    window = p.MessagesOf(first=ask.first, count=ask.count) if ask.count else None
     return s.Detail(
         row=thin(row),
         key=row.key,
@@ -45,21 +45,11 @@ def detail(desk: Desk, _: p.Nothing, id: str) -> s.Detail:
         meta=row.meta or {},
         notes=_notes(desk, id),
         streams=list(dict.fromkeys(name for sketch in sketches for name in sketch.streams)),
-        spans=_count_spans(desk, id),
+        spans=_count_spans(desk, id) if rollout is None else len(rollout.spans),
         outline=_outline(sketches),
         answer=_answer(desk, id, sketches),
+        bodies=messages(desk, window, id) if window else None,
     )
-
-
-def _row(desk: Desk, id: str) -> s.Row:
-    return thin(_thin(desk, id))
-
-
-def _thin(desk: Desk, id: str) -> Thin:
-    """The row of a rollout, superseded or not."""
-    for row in desk.store.rollouts(f'id:"{id}" superseded:true,false', order="id", limit=1):
-        return row
-    raise NotFound(f"no rollout {id!r}")
 
 
 def _count_spans(desk: Desk, id: str) -> int:
@@ -266,9 +256,10 @@ def _stream(tokens: Tokens, name: str) -> list[float | None] | None:
 
 def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
     """Every timed call inside a rollout, and when the policy itself was writing."""
-    id = desk.find(id)
+    id = desk.opened(id).row.id
     found = desk.reader.spans(id)
-    versions = _versions(desk, id)
+    said = _said(desk, id)
+    known = [message for message in said if message.versions]
     return s.Spans(
         spans=[
             s.SpanRow(
@@ -284,56 +275,67 @@ def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
                 inputs=span.inputs,
                 outputs=span.outputs,
                 meta=span.meta,
-                version=_version_of(span, versions),
+                version=_version_of(span, known),
             )
             for span in found[:SPANS]
         ],
-        turns=_turns(desk, id, versions),
+        turns=[
+            s.TurnRow(message=m.n, name=m.name, start=m.start, end=m.end, versions=m.versions)
+            for m in said
+            if m.sampled and m.start is not None and m.end is not None
+        ],
         cut=max(0, len(found) - SPANS),
     )
 
 
-def _versions(desk: Desk, id: str) -> dict[int, list[int]]:
-    """The policy versions that wrote each message, in order. Long rollouts are not read whole."""
-    if len(desk.outline(id)) > SHORT:
-        return {}
-    found = {}
-    for n, message in enumerate(desk.rollout(id).messages):
-        stream = message.tokens.streams.get("version") if message.tokens is not None else None
-        if stream is not None:
-            known = [v for v in to_list(stream, True) if v is not None]
-            found[n] = list(dict.fromkeys(known))
-    return found
+class _Said(NamedTuple):
+    """When a message was written, and by which versions of the policy, in order."""
+
+    n: int
+    name: str | None
+    sampled: bool
+    start: float | None
+    end: float | None
+    versions: list[int]
 
 
-def _version_of(span: Span, versions: dict[int, list[int]]) -> int | None:
+_SAID = """SELECT n, any_value(name), any_value(coalesce(sampled, false) OR role = 'assistant'),
+    any_value(start), any_value("end"),
+    list_filter(list_sort(list_distinct(flatten(list(version)))), lambda v: v IS NOT NULL)
+    FROM messages WHERE rollout = ? GROUP BY n ORDER BY n"""
+
+
+def _said(desk: Desk, id: str) -> list[_Said]:
+    """Every message as a stretch of time. Of long rollouts no text is read for it, and
+    versions that became known late are left out."""
+    if desk.opened(id).rollout is None:
+        return [_Said(*said) for said in desk.store.sql(_SAID, [id]).fetchall()]
+    said = []
+    for n, m in enumerate(desk.rollout(id).messages):
+        stream = m.tokens.streams.get("version") if m.tokens is not None else None
+        known = [v for v in to_list(stream, True) if v is not None] if stream is not None else []
+        sampled = bool(m.sampled) or m.role == "assistant"
+        said.append(_Said(n, m.name, sampled, m.start, m.end, list(dict.fromkeys(known))))
+    return said
+
+
+def _version_of(span: Span, known: list[_Said]) -> int | None:
     """As the span says; else of its message, or the last one written before it."""
     for name in ("version", "policy_version"):
         if isinstance(said := span.meta.get(name), int):
             return said
     if span.message is None:
         return None
-    before = [n for n in versions if n <= span.message]
-    return versions[max(before)][-1] if before else None
-
-
-def _turns(desk: Desk, id: str, versions: dict[int, list[int]]) -> list[s.TurnRow]:
-    if len(desk.outline(id)) > SHORT:
-        return []
-    return [
-        s.TurnRow(message=n, name=m.name, start=m.start, end=m.end, versions=versions.get(n, []))
-        for n, m in enumerate(desk.rollout(id).messages)
-        if m.start is not None and m.end is not None and (m.sampled or m.role == "assistant")
-    ]
+    at = bisect_right(known, span.message, key=lambda said: said.n)
+    return known[at - 1].versions[-1] if at else None
 
 
 def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.Neighbours:
     """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
-    id = desk.find(id)
-    siblings = [thin(row) for row in desk.store.group(id)]
-    beside = desk.store.neighbours(id)
-    me = next((row for row in siblings if row.id == id), None)
-    earlier, later = _other_steps(desk, me) if me else (None, None)
+    me = desk.opened(id).row
+    siblings = [thin(row) for row in desk.store.group(me.id)]
+    beside = desk.store.neighbours(me.id)
+    earlier, later = _other_steps(desk, me)
     return s.Neighbours(
         siblings=siblings,
         previous_group=beside.before,
@@ -343,133 +345,29 @@ def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.Neighbours:
     )
 
 
-def _other_steps(desk: Desk, me: s.Row) -> tuple[str | None, str | None]:
+_OF_TASK = ("task", "run", "split", "dataset", "project")
+
+
+def _other_steps(desk: Desk, me: Thin) -> tuple[str | None, str | None]:
     """The same task at the nearest other steps of the run: the same place, else the first."""
     if me.task is None or me.step is None:
         return None, None
-    found = desk.store.task_history(me.task, me.dataset)
-    cells = [c for c in found if (c.run, c.split) == (me.run, me.split) and c.step is not None]
-    before = [c for c in cells if c.step < me.step]  # type: ignore[operator]
-    after = [c for c in cells if c.step > me.step]  # type: ignore[operator]
-
-    def one(cells: list[Any], step: int | None) -> str | None:
-        at = [c for c in cells if c.step == step]
-        same = [c for c in at if c.index == me.index]
-        return str((same or at)[0].id) if at else None
-
-    return (
-        one(before, max((c.step or 0 for c in before), default=None)),
-        one(after, min((c.step or 0 for c in after), default=None)),
-    )
-
-
-def compare(desk: Desk, ask: p.Compare) -> s.Compared:
-    """Two or more rollouts, aligned by turn; the first is what the others are held against."""
-    ids = [id for id in ask.ids.split(",") if id]
-    if not 2 <= len(ids) <= 8:
-        raise ValueError(f"compare takes two to eight ids, not {len(ids)}")
-    rollouts = [desk.rollout(id) for id in ids]
-    alignments = [align(rollouts[0], other) for other in rollouts[1:]]
-    return _compared(desk, ids, rollouts, alignments)
-
-
-def _compared(
-    desk: Desk, ids: list[str], rollouts: list[Rollout], alignments: list[Any]
-) -> s.Compared:
-    rows = _aligned_rows(rollouts, alignments)
-    first = next((i for i, row in enumerate(rows) if not row.same), None)
-    offsets = [a.divergence.offset for a in alignments if a.divergence is not None]
-    fields: dict[str, list[Any]] = {}
-    for place, alignment in enumerate(alignments, 1):
-        for field in alignment.fields:
-            values = fields.setdefault(field.name, [field.a] * (len(alignments) + 1))
-            values[place] = field.b
-    return s.Compared(
-        rows=[_row(desk, r.id or id) for id, r in zip(ids, rollouts, strict=True)],
-        aligned=rows,
-        first=None if first is None else s.Divergence(row=first, char=min(offsets, default=0)),
-        differences=[
-            s.Difference(key=name, values=[_json_safe(v) for v in values])
-            for name, values in fields.items()
-        ],
-    )
-
-
-def _json_safe(value: Any) -> Any:
-    return number(value) if isinstance(value, float) else msgspec.to_builtins(value)
-
-
-def _aligned_rows(rollouts: list[Rollout], alignments: list[Any]) -> list[s.Aligned]:
-    """One row per message of the first rollout, and between them what only others have."""
-    base = rollouts[0].messages
-    partner: list[dict[int, Any]] = []
-    extra: list[dict[int, list[int]]] = []
-    for alignment in alignments:
-        pairs: dict[int, Any] = {}
-        loose: dict[int, list[int]] = {}
-        last = -1
-        for pair in alignment.pairs:
-            if pair.a is None:
-                loose.setdefault(last, []).append(pair.b)
-            else:
-                pairs[pair.a] = pair
-                last = pair.a
-        partner.append(pairs)
-        extra.append(loose)
-    rows = _extras(rollouts, extra, -1)
-    for n, message in enumerate(base):
-        pairs_here = [pairs.get(n) for pairs in partner]
-        same = all(pair is not None and pair.same for pair in pairs_here)
-        differing = next((q for q in pairs_here if q is not None and not q.same and q.pieces), None)
-        mine = _words(differing.pieces, "only_a") if differing else _whole(message)
-        sides = [s.Side(n=n, role=message.role, name=message.name, words=mine)]
-        for other, pair in zip(rollouts[1:], pairs_here, strict=True):
-            if pair is None or pair.b is None:
-                sides.append(s.Side())
-                continue
-            theirs = other.messages[pair.b]
-            words = _words(pair.pieces, "only_b") if pair.pieces else _whole(theirs)
-            sides.append(s.Side(n=pair.b, role=theirs.role, name=theirs.name, words=words))
-        rows.append(s.Aligned(same=same, sides=sides))
-        rows += _extras(rollouts, extra, n)
-    return rows
-
-
-def _extras(
-    rollouts: list[Rollout], extra: list[dict[int, list[int]]], after: int
-) -> list[s.Aligned]:
-    """Messages that the first rollout has not, in rows of their own, side by side."""
-    lists = [loose.get(after, []) for loose in extra]
-    rows = []
-    for place in range(max((len(found) for found in lists), default=0)):
-        sides = [s.Side()]
-        for other, found in zip(rollouts[1:], lists, strict=True):
-            if place >= len(found):
-                sides.append(s.Side())
-                continue
-            message = other.messages[found[place]]
-            sides.append(
-                s.Side(n=found[place], role=message.role, name=message.name, words=_whole(message))
-            )
-        rows.append(s.Aligned(same=False, sides=sides))
-    return rows
-
-
-SHOWN = 60_000
-"""Characters of one message that a comparison carries."""
-
-
-def _whole(message: Message) -> list[s.Words]:
-    return [s.Words(same=True, text=text_of(message)[:SHOWN])]
-
-
-def _words(pieces: list[Words], own: str) -> list[s.Words]:
-    shown, words = 0, []
-    for piece in pieces:
-        if piece.kind in ("same", own) and shown < SHOWN:
-            words.append(s.Words(same=piece.kind == "same", text=piece.text[: SHOWN - shown]))
-            shown += len(piece.text)
-    return words
+    known = {name: me[name] for name in _OF_TASK}
+    same = [f"{name} IS NULL" if known[name] is None else f"{name} = ?" for name in known]
+    where = f"FROM rollouts WHERE NOT superseded AND {' AND '.join(same)}"
+    values = [value for value in known.values() if value is not None]
+    nearest = f"SELECT max(step) FILTER (step < ?), min(step) FILTER (step > ?) {where}"
+    steps = desk.store.sql(nearest, [me.step, me.step, *values]).fetchall()[0]
+    # Two questions, not one: steps that are known let the engine skip all other files.
+    found = desk.store.sql(
+        f"SELECT step, id {where} AND step IN (?, ?) "
+        'ORDER BY "index" IS DISTINCT FROM ?, "index" NULLS LAST, attempt NULLS LAST, id',
+        [*values, *steps, me.index],
+    ).fetchall()
+    first: dict[int, str] = {}
+    for step, id in found:
+        first.setdefault(step, id)
+    return first.get(steps[0]), first.get(steps[1])
 
 
 def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:

@@ -3,8 +3,8 @@ viewer's types follow."""
 
 from __future__ import annotations
 
+from . import comparing, reading, selecting, streams
 from . import params as p
-from . import reading, selecting, streams
 from . import shapes as s
 from .desk import Desk
 from .table import Route
@@ -38,8 +38,8 @@ ROUTES = (
     Route("GET", "/api/failures", selecting.failures, p.Selection, s.Failures, "What failed."),
     Route("GET", "/api/keys", selecting.keys, p.Nothing, s.Keys, "Keys of the query language."),
     Route("GET", "/api/values", selecting.values, p.ValuesOf, s.Facet, "Values of a key."),
-    Route("GET", "/api/compare", reading.compare, p.Compare, s.Compared, "Rollouts aligned."),
-    Route("GET", "/api/rollouts/{id}", reading.detail, p.Nothing, s.Detail, "One rollout."),
+    Route("GET", "/api/compare", comparing.compare, p.Compare, s.Compared, "Rollouts aligned."),
+    Route("GET", "/api/rollouts/{id}", reading.detail, p.DetailOf, s.Detail, "One rollout."),
     Route(
         "GET",
         "/api/rollouts/{id}/place",
@@ -97,7 +97,7 @@ ROUTES = (
         "GET",
         "/api/events",
         streams.events,
-        p.Since,
+        p.Nothing,
         s.News,
         "What is new, as events.",
         stream=True,

@@ -11,6 +11,7 @@ from ..query import keys as query_keys
 from ..query.overview import exactly
 from ..query.rows import COLUMNS as ALL_COLUMNS
 from ..query.rows import Row as Thin
+from ..query.selection import Selection
 from ..store.writers import is_gone
 from . import params as p
 from . import shapes as s
@@ -107,7 +108,7 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
     """A window of a selection, thin."""
     order = ask.order or DEFAULT_ORDER
     selection = desk.store.rollouts(ask.q, order=order, columns=COLUMNS)
-    counts = desk.keep(("counts", ask.q), selection.counts)
+    matched, superseded = _counts(desk, selection)
     at, after = ask.at, None
     if ask.cursor:
         place, _, after = ask.cursor.partition("~")
@@ -122,11 +123,23 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
     return s.Page(
         rows=[thin(row) for row in rows],
         at=at,
-        count=counts.matched,
-        superseded=counts.superseded,
+        count=matched,
+        superseded=superseded,
         next=f"{reached}~{following}" if following else None,
         generation=desk.generation,
     )
+
+
+def _counts(desk: Desk, selection: Selection) -> tuple[int, int]:
+    """How many a query finds, and how many superseded ones it leaves out."""
+
+    def make() -> tuple[int, int]:
+        if not desk.keep(("replaced",), lambda: desk.store.rollouts("superseded:true").count()):
+            return selection.count(), 0
+        counts = selection.counts()
+        return counts.matched, counts.superseded
+
+    return desk.keep(("counts", selection.query.text), make)
 
 
 def place(desk: Desk, ask: p.PlaceOf, id: str) -> s.Place:
@@ -146,8 +159,8 @@ def start(desk: Desk, ask: p.Selection) -> s.Start:
 
 def any_one(desk: Desk, ask: p.Selection) -> s.Start:
     """A rollout of the selection, each as likely as any other."""
-    selection = desk.store.rollouts(ask.q, order="id", columns=("id",))
-    count = desk.keep(("counts", ask.q), selection.counts).matched
+    selection = desk.store.rollouts(ask.q, order=DEFAULT_ORDER, columns=("id",))
+    count, _ = _counts(desk, selection)
     if not count:
         return s.Start()
     at = random.randrange(count)
@@ -403,7 +416,7 @@ def failures(desk: Desk, ask: p.Selection) -> s.Failures:
         if failure.kind == "limit":
             q = "(error_kind:limit OR (truncated:true error:none))"
         kinds.setdefault(name, s.Bar(name=name, count=0, q=q)).count += failure.count
-    total = desk.keep(("counts", ask.q), lambda: desk.store.rollouts(ask.q).counts()).matched
+    total, _ = _counts(desk, desk.store.rollouts(ask.q))
     return s.Failures(
         total=total,
         kinds=sorted(kinds.values(), key=lambda bar: -bar.count),

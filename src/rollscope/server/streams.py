@@ -21,14 +21,14 @@ FOUND = 10_000
 """A search stops after so many rollouts: nobody reads more, and each is kept in the page."""
 
 
-async def events(desk: Desk, ask: p.Since) -> AsyncIterator[tuple[str, Any]]:
+async def events(desk: Desk, _: p.Nothing) -> AsyncIterator[tuple[str, Any]]:
     """Tells when the store has changed: its generation, and how many rollouts there are."""
     seen, silent = "", 0.0
     while True:
         await anyio.to_thread.run_sync(desk.reader.refresh)
         if desk.generation != seen:
             seen, silent = desk.generation, 0.0
-            yield "news", await anyio.to_thread.run_sync(_news, desk, ask.q)
+            yield "news", await anyio.to_thread.run_sync(_news, desk)
         elif silent >= QUIET:
             silent = 0.0
             yield "still", None
@@ -36,7 +36,7 @@ async def events(desk: Desk, ask: p.Since) -> AsyncIterator[tuple[str, Any]]:
         silent += LOOK
 
 
-def _news(desk: Desk, q: str) -> s.News:
+def _news(desk: Desk) -> s.News:
     rollouts = desk.keep(("total",), lambda: desk.store.rollouts("").count())
     return s.News(generation=desk.generation, rollouts=rollouts)
 

@@ -46,6 +46,40 @@ class Sketch(NamedTuple):
     streams: list[str]
 
 
+def sketch(n: int, message: Message) -> Sketch:
+    """The same of a message that was read whole."""
+    content, tokens = message.content, message.tokens
+    parts = content if isinstance(content, list) else []
+    text = content if isinstance(content, str) else "".join(part.text or "" for part in parts)
+    parent = n - 1 if message.parent is None else message.parent
+    return Sketch(
+        n=n,
+        parent=None if parent < 0 else parent,
+        role=message.role,
+        name=message.name,
+        chars=len(text),
+        tokens=None if tokens is None else len(tokens),
+        sampled=message.sampled,
+        tools=[call.name for call in message.tool_calls]
+        + [part.call.name for part in parts if part.call is not None],
+        beginning=text[:200],
+        reward=message.reward,
+        streams=[] if tokens is None else list(tokens.streams),
+    )
+
+
+class Opened(NamedTuple):
+    """A rollout with its thin row."""
+
+    row: dict[str, Any]
+    """Every column of the view `rollouts`."""
+    rollout: Rollout | None
+    """None: it has more messages than were wanted."""
+
+
+_THIN = tuple(column.name for column in schema.TABLES["rollouts"])
+
+
 class Bodies:
     """Reads single rollouts over one listing of units and one connection.
 
@@ -90,13 +124,29 @@ class Bodies:
     def rollout(self, id: str) -> Rollout | None:
         """A whole rollout, late facts and streams folded in."""
         place = self.find(id)
+        return None if place is None else self._made(self._thin(id, place, HEAD), place)
+
+    def opened(self, id: str, most: int) -> Opened | None:
+        """A rollout with its thin row, found once for both; None: there is no such rollout."""
+        place = self.find(id)
         if place is None:
             return None
+        row = self._thin(id, place, _THIN)
+        hidden = "SELECT id FROM tail.hidden WHERE id = $id"
+        row["superseded"] = any(rows(self._db, hidden, {"id": id}))
+        short = row["messages"] is not None and row["messages"] <= most
+        return Opened(row, self._made(row, place) if short else None)
+
+    def _thin(self, id: str, place: Place, names: Sequence[str]) -> dict[str, Any]:
+        """The thin row of a rollout, from where it lies."""
         if place.thin is None:
-            heads = self._sealed("rollouts", HEAD, place.homes, "id = $id", {"id": id})
+            found = self._sealed("rollouts", names, place.homes, "id = $id", {"id": id})
         else:
-            heads = self._live(place.thin, _listed(HEAD), "id = $id", {"id": id})
-        row = max(heads, key=lambda row: -math.inf if row["time"] is None else row["time"])
+            found = self._live(place.thin, _listed(names), "id = $id", {"id": id})
+        return max(found, key=lambda row: -math.inf if row["time"] is None else row["time"])
+
+    def _made(self, row: dict[str, Any], place: Place) -> Rollout:
+        id = row["id"]
         return to_rollout(row, self.messages(id, place.homes), self.spans(id, place.homes))
 
     def messages(

@@ -31,7 +31,7 @@ from duckdb import DuckDBPyConnection
 from ..model import Message, Rollout, Span, schema
 from . import paths, superseded, views, writers
 from .asking import asker
-from .bodies import Bodies, Sketch
+from .bodies import Bodies, Opened, Sketch
 from .engine import clean_up, configuration, confine, connect, is_of_a_file
 from .late import Late
 from .listing import LiveLog
@@ -157,6 +157,10 @@ class Reader:
     def get(self, id: str) -> Rollout | None:
         """A whole rollout, late facts folded in. Opens only the files that hold it."""
         return self._steadily(lambda bodies: bodies.rollout(id))
+
+    def opened(self, id: str, most: int) -> Opened | None:
+        """A rollout with its thin row; only that row if it has more than `most` messages."""
+        return self._steadily(lambda bodies: bodies.opened(id, most))
 
     def many(self, ids: Sequence[str]) -> list[Whole]:
         """Whole rollouts in this order: one look into each file for all of them."""

@@ -872,7 +872,7 @@ export interface components {
         };
         /**
          * Detail
-         * @description A whole rollout but for its messages' bodies and its spans.
+         * @description A whole rollout but for its spans, and with a window of its messages at most.
          */
         Detail: {
             row: components["schemas"]["Row"];
@@ -907,6 +907,8 @@ export interface components {
             outline: components["schemas"]["Outline"];
             /** @default null */
             answer: string | null;
+            /** @default null */
+            bodies: components["schemas"]["Bodies"] | null;
         };
         /**
          * Note
@@ -937,14 +939,6 @@ export interface components {
             tools: string[][];
             preview: string[];
             reward: (number | string | null)[];
-        };
-        /**
-         * Place
-         * @description Where a rollout stands in a selection, from 0; null: it is not in it.
-         */
-        Place: {
-            /** @default null */
-            at: number | null;
         };
         /** Bodies */
         Bodies: {
@@ -1016,6 +1010,14 @@ export interface components {
             name: string | null;
             /** @default null */
             arguments: unknown;
+        };
+        /**
+         * Place
+         * @description Where a rollout stands in a selection, from 0; null: it is not in it.
+         */
+        Place: {
+            /** @default null */
+            at: number | null;
         };
         /** TokenBlocks */
         TokenBlocks: {
@@ -2088,7 +2090,10 @@ export interface operations {
     };
     detail: {
         parameters: {
-            query?: never;
+            query?: {
+                first?: number;
+                count?: number;
+            };
             header?: never;
             path: {
                 id: string;
@@ -2689,9 +2694,7 @@ export interface operations {
     };
     events: {
         parameters: {
-            query?: {
-                q?: string;
-            };
+            query?: never;
             header?: never;
             path?: never;
             cookie?: never;

@@ -80,7 +80,7 @@ class Bodies(msgspec.Struct, kw_only=True):
 
 
 class Detail(msgspec.Struct, kw_only=True):
-    """A whole rollout but for its messages' bodies and its spans."""
+    """A whole rollout but for its spans, and with a window of its messages at most."""
 
     row: Row
     key: str | None = None
@@ -100,6 +100,8 @@ class Detail(msgspec.Struct, kw_only=True):
     outline: Outline
     answer: str | None = None
     """The final answer: the text of the last message that the policy wrote, from its end."""
+    bodies: Bodies | None = None
+    """The messages that were asked for with it, so that a page can be drawn at once."""
 
 
 class TokenBlock(msgspec.Struct, kw_only=True):

@@ -1,0 +1,125 @@
+"""Answers about rollouts beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..checks import align
+from ..checks.align import Piece as Words
+from ..checks.align import text_of
+from ..model import Message, Rollout
+from . import params as p
+from . import shapes as s
+from .desk import Desk
+from .selecting import number, thin
+
+
+def compare(desk: Desk, ask: p.Compare) -> s.Compared:
+    """Two or more rollouts, aligned by turn; the first is what the others are held against."""
+    ids = [id for id in ask.ids.split(",") if id]
+    if not 2 <= len(ids) <= 8:
+        raise ValueError(f"compare takes two to eight ids, not {len(ids)}")
+    rollouts = [desk.rollout(id) for id in ids]
+    alignments = [align(rollouts[0], other) for other in rollouts[1:]]
+    return _compared(desk, ids, rollouts, alignments)
+
+
+def _compared(
+    desk: Desk, ids: list[str], rollouts: list[Rollout], alignments: list[Any]
+) -> s.Compared:
+    rows = _aligned_rows(rollouts, alignments)
+    first = next((i for i, row in enumerate(rows) if not row.same), None)
+    offsets = [a.divergence.offset for a in alignments if a.divergence is not None]
+    fields: dict[str, list[Any]] = {}
+    for place, alignment in enumerate(alignments, 1):
+        for field in alignment.fields:
+            values = fields.setdefault(field.name, [field.a] * (len(alignments) + 1))
+            values[place] = field.b
+    return s.Compared(
+        rows=[thin(desk.opened(r.id or id).row) for id, r in zip(ids, rollouts, strict=True)],
+        aligned=rows,
+        first=None if first is None else s.Divergence(row=first, char=min(offsets, default=0)),
+        differences=[
+            s.Difference(key=name, values=[_json_safe(v) for v in values])
+            for name, values in fields.items()
+        ],
+    )
+
+
+def _json_safe(value: Any) -> Any:
+    return number(value) if isinstance(value, float) else msgspec.to_builtins(value)
+
+
+def _aligned_rows(rollouts: list[Rollout], alignments: list[Any]) -> list[s.Aligned]:
+    """One row per message of the first rollout, and between them what only others have."""
+    base = rollouts[0].messages
+    partner: list[dict[int, Any]] = []
+    extra: list[dict[int, list[int]]] = []
+    for alignment in alignments:
+        pairs: dict[int, Any] = {}
+        loose: dict[int, list[int]] = {}
+        last = -1
+        for pair in alignment.pairs:
+            if pair.a is None:
+                loose.setdefault(last, []).append(pair.b)
+            else:
+                pairs[pair.a] = pair
+                last = pair.a
+        partner.append(pairs)
+        extra.append(loose)
+    rows = _extras(rollouts, extra, -1)
+    for n, message in enumerate(base):
+        pairs_here = [pairs.get(n) for pairs in partner]
+        same = all(pair is not None and pair.same for pair in pairs_here)
+        differing = next((q for q in pairs_here if q is not None and not q.same and q.pieces), None)
+        mine = _words(differing.pieces, "only_a") if differing else _whole(message)
+        sides = [s.Side(n=n, role=message.role, name=message.name, words=mine)]
+        for other, pair in zip(rollouts[1:], pairs_here, strict=True):
+            if pair is None or pair.b is None:
+                sides.append(s.Side())
+                continue
+            theirs = other.messages[pair.b]
+            words = _words(pair.pieces, "only_b") if pair.pieces else _whole(theirs)
+            sides.append(s.Side(n=pair.b, role=theirs.role, name=theirs.name, words=words))
+        rows.append(s.Aligned(same=same, sides=sides))
+        rows += _extras(rollouts, extra, n)
+    return rows
+
+
+def _extras(
+    rollouts: list[Rollout], extra: list[dict[int, list[int]]], after: int
+) -> list[s.Aligned]:
+    """Messages that the first rollout has not, in rows of their own, side by side."""
+    lists = [loose.get(after, []) for loose in extra]
+    rows = []
+    for place in range(max((len(found) for found in lists), default=0)):
+        sides = [s.Side()]
+        for other, found in zip(rollouts[1:], lists, strict=True):
+            if place >= len(found):
+                sides.append(s.Side())
+                continue
+            message = other.messages[found[place]]
+            sides.append(
+                s.Side(n=found[place], role=message.role, name=message.name, words=_whole(message))
+            )
+        rows.append(s.Aligned(same=False, sides=sides))
+    return rows
+
+
+SHOWN = 60_000
+"""Characters of one message that a comparison carries."""
+
+
+def _whole(message: Message) -> list[s.Words]:
+    return [s.Words(same=True, text=text_of(message)[:SHOWN])]
+
+
+def _words(pieces: list[Words], own: str) -> list[s.Words]:
+    shown, words = 0, []
+    for piece in pieces:
+        if piece.kind in ("same", own) and shown < SHOWN:
+            words.append(s.Words(same=piece.kind == "same", text=piece.text[: SHOWN - shown]))
+            shown += len(piece.text)
+    return words
