@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,16 +26,30 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def bundled(store_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def serve() -> Iterator[Callable[[Path], str]]:
+    """A plain web server over a folder; gives its address."""
+    servers = []
+
+    def start(folder: Path) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def bundled(
+    store_dir: Path, tmp_path_factory: pytest.TempPathFactory, serve: Callable[[Path], str]
+) -> str:
     folder = tmp_path_factory.mktemp("site")
     query = "split:train OR task:tree OR task:unicode"
     assert main(["bundle", query, "--dir", str(store_dir), "--out", str(folder)]) == 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    return serve(folder)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +94,27 @@ def test_words_are_looked_for_in_the_whole_text(bundled: str, look: Callable[...
         page = look(f"{bundled}/?q={q}")
         expect(page.get_by_role("search")).to_contain_text(count)
         assert page.wrong == []
+
+
+def test_hits_are_shown_as_they_are_found(
+    store_dir: Path,
+    tmp_path: Path,
+    look: Callable[..., Any],
+    serve: Callable[[Path], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules["rollscope.server.bundle"], "TEXTS", 4_000)
+    assert main(["bundle", "split:train", "--dir", str(store_dir), "--out", str(tmp_path)]) == 0
+    page = look("about:blank")
+    held: list[Any] = []
+    page.route("**/texts/2.json", lambda route: held.append(route))
+    page.goto(f"{serve(tmp_path)}/?q=baskets")
+    expect(page.locator("article.card").first).to_contain_text("baskets")
+    expect(page.get_by_role("search")).to_contain_text(re.compile(r"[1-9]\d* found · \d+ % read"))
+    expect(page.get_by_role("button", name="stop")).to_be_visible()
+    held[0].continue_()
+    expect(page.get_by_role("search")).to_contain_text("96 of 96")
+    assert page.wrong == []
 
 
 def test_metrics_are_drawn(bundled: str, look: Callable[..., Any]) -> None:

@@ -118,30 +118,48 @@ export async function files(root: string): Promise<Api> {
       }),
     label: () => Promise.reject(refusal("a bundle cannot be labelled")),
     login: () => Promise.resolve(null),
-    search: () => Promise.reject(refusal("a bundle has no search of its own")),
+    search: async (q, news, signal) => {
+      let told = 0;
+      const tell = (hits: Hits, end: number, done = false): void => {
+        news({ rows: rows.slice(told, end).filter(matcher(q, hits)), scanned: end, total: rows.length, done });
+        told = end;
+      };
+      matcher(q); // refuses what a bundle cannot answer, before anything is read
+      tell(await find(q, tell, signal), rows.length, true);
+    },
     listen: () => () => undefined,
   };
 }
 
+/** Told after each file of texts: of rows before `end` all hits are known. */
+type Read = (hits: Hits, end: number) => void;
+
 /** Looks for the text terms of queries in all texts, beside the page; each term once. */
-function finder(root: string, texts: number, rows: Row[]): (q: string) => Promise<Hits> {
+function finder(root: string, texts: number, rows: Row[]): (q: string, read?: Read, signal?: AbortSignal) => Promise<Hits> {
   const known: Hits = new Map();
-  const look = (terms: string[]): Promise<number[][]> =>
+  const look = (terms: string[], hits: Hits, read?: Read, signal?: AbortSignal): Promise<void> =>
     new Promise((done, fail) => {
       const worker = new Worker(new URL("../lib/searcher.ts", import.meta.url), { type: "module" });
-      worker.onerror = (event) => fail(new Error(event.message || "the search cannot run here"));
-      worker.onmessage = ({ data }: MessageEvent<Found>) => {
+      const end = (act: () => void): void => {
         worker.terminate();
-        if ("error" in data) fail(new Error(data.error));
-        else done(data.places);
+        act();
+      };
+      signal?.addEventListener("abort", () => end(() => fail(new Error("stopped"))));
+      worker.onerror = (event) => end(() => fail(new Error(event.message || "the search cannot run here")));
+      worker.onmessage = ({ data }: MessageEvent<Found>) => {
+        if ("error" in data) return end(() => fail(new Error(data.error)));
+        terms.forEach((term, i) => data.places[i]?.forEach((n) => hits.get(term)?.add(rows[n]?.id ?? "")));
+        read?.(hits, data.end);
+        if (data.file === texts - 1) end(done);
       };
       worker.postMessage({ root: new URL(root, location.href).href, files: texts, terms } satisfies Ask);
     });
-  return async (q) => {
+  return async (q, read, signal) => {
     const wanted = textTerms(q).filter((term) => !known.has(term));
-    if (wanted.length) {
-      const places = await look(wanted);
-      wanted.forEach((term, i) => known.set(term, new Set((places[i] ?? []).map((n) => rows[n]?.id ?? ""))));
+    if (wanted.length && texts) {
+      const mine: Hits = new Map(wanted.map((term) => [term, new Set<string>()]));
+      await look(wanted, new Map([...known, ...mine]), read, signal);
+      for (const [term, ids] of mine) known.set(term, ids);
     }
     return known;
   };

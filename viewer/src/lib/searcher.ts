@@ -7,8 +7,9 @@ export interface Ask {
   terms: string[];
 }
 
-/** For each term the places (row numbers) of the rollouts it is found in. */
-export type Found = { error: string } | { places: number[][] };
+/** For each term the places (row numbers) of the rollouts it is found in, among those before
+ * `end`: what was read since the last word. */
+export type Found = { error: string } | { places: number[][]; end: number; file: number };
 
 interface Texts {
   first: number;
@@ -16,16 +17,13 @@ interface Texts {
 }
 
 addEventListener("message", (event: MessageEvent<Ask>) => {
-  find(event.data).then(
-    (places) => postMessage({ places } satisfies Found),
-    (error: unknown) => postMessage({ error: String(error) } satisfies Found),
-  );
+  find(event.data).catch((error: unknown) => postMessage({ error: String(error) } satisfies Found));
 });
 
-async function find({ root, files, terms }: Ask): Promise<number[][]> {
+async function find({ root, files, terms }: Ask): Promise<void> {
   const wanted: Term[] = terms.map(searched);
-  const places: number[][] = terms.map(() => []);
   for (let k = 0; k < files; k++) {
+    const places: number[][] = terms.map(() => []);
     const answer = await fetch(`${root}texts/${k}.json`);
     if (!answer.ok) throw new Error(`texts/${k}.json: ${answer.status}`);
     const texts = (await answer.json()) as Texts;
@@ -34,6 +32,6 @@ async function find({ root, files, terms }: Ask): Promise<number[][]> {
         if (messages.some(([role, text]) => (term.role === null || term.role === role) && term.pattern.test(text))) places[t]?.push(texts.first + i);
       });
     });
+    postMessage({ places, end: texts.first + texts.said.length, file: k } satisfies Found);
   }
-  return places;
 }
