@@ -33,7 +33,9 @@ def build(root: Path) -> None:
     """npm ci and vite build, unless what they would build is already there and newer."""
     viewer = root / "viewer"
     page = root / STATIC / "index.html"
-    sources = [path for path in viewer.rglob("*") if "node_modules" not in path.parts]
+    # The same files as in the Makefile: what else lies there (tests, notes) is not in the page.
+    named = [viewer / name for name in ("index.html", "vite.config.ts", "package-lock.json")]
+    sources = [*named, *(viewer / "src").rglob("*"), *(viewer / "public").rglob("*")]
     newest = max((path.stat().st_mtime for path in sources if path.is_file()), default=0.0)
     if page.is_file() and page.stat().st_mtime >= newest:
         return
