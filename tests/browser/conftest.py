@@ -63,7 +63,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def look(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page that must stay free of errors; `page.wrong` lists what went wrong."""
+    """Opens a page that must stay free of errors: `page.wrong` lists what went wrong. What it
+    asked for is in `page.asked`, what it still waits for in `page.pending`."""
     opened = []
 
     def open_page(
@@ -78,6 +79,11 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
         page.on("dialog", lambda dialog: (page.wrong.append("dialog"), dialog.dismiss()))
+        page.asked, page.pending = [], set()
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("request", lambda request: page.pending.add(request))
+        page.on("requestfinished", lambda request: page.pending.discard(request))
+        page.on("requestfailed", lambda request: page.pending.discard(request))
         page.on(
             "console",
             lambda message: message.type == "error" and page.wrong.append(message.text),
@@ -89,6 +95,23 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
     yield open_page
     for page in opened:
         page.close()
+
+
+_DRAWN = """async () => {
+    const frame = () => new Promise(done => requestAnimationFrame(done));
+    await frame();
+    const ends = document.getAnimations().filter(a => a.effect.getComputedTiming().endTime < 1e6);
+    await Promise.allSettled(ends.map(a => a.finished));
+    await frame();
+}"""
+
+
+def at_rest(page: Any) -> None:
+    """Waits until everything that the page asked for is here, and drawn."""
+    while True:
+        page.evaluate(_DRAWN)
+        if not [request for request in page.pending if "/api/events" not in request.url]:
+            return
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from playwright.sync_api import expect
 from server.conftest import Served
 from server.made import SIBLINGS, STEPS, TASKS
 
+from .conftest import at_rest
+
 Look = Callable[..., Any]
 Shoot = Callable[[Any, str], None]
 
@@ -108,7 +110,9 @@ def test_the_query_bar_filters_completes_and_marks_errors(
     page.keyboard.press("i")
     page.keyboard.type("fate:dr")
     expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("dropped")
-    page.wait_for_timeout(300)  # a list that has just opened takes no Enter yet
+    # A list that has just opened takes no Enter yet, lest it be taken by mistake.
+    opened = page.evaluate("performance.now()")
+    page.wait_for_function("opened => performance.now() > opened + 100", arg=opened)
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("fate:dropped"))
@@ -132,6 +136,37 @@ def test_facets_and_histograms_filter(site: Served, look: Look) -> None:
     page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 10)
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"step:0\.\.[12]"))
+
+
+def test_rows_are_asked_for_before_anything_else_and_the_old_ones_stay_until_then(
+    site: Served, look: Look
+) -> None:
+    page = ready(look(f"{site.url}/?q=split:train"))
+    at_rest(page)
+    rows = page.get_by_role("listbox", name="Rollouts")
+    held: list[Any] = []
+    page.route("**/api/rollouts?*", lambda route: held.append(route))
+    page.asked.clear()
+    page.get_by_role("button", name="dropped").first.click()
+    expect(rows).to_have_attribute("aria-busy", "true")
+    expect(rows.get_by_role("option").first).to_be_visible()
+    eventually(lambda: page.evaluate("1") and held)
+    assert [url for url in page.asked if "/api/" in url] == [held[0].request.url]
+    held[0].continue_()
+    expect(rows).to_have_attribute("aria-busy", "false")
+    at_rest(page)
+    asked = {re.findall(r"/api/(\w+)", url)[0] for url in page.asked if "/api/" in url}
+    assert {"rollouts", "facets", "histograms"} <= asked
+
+
+def test_a_text_search_is_the_only_look_at_all_texts(site: Served, look: Look) -> None:
+    page = ready(look(f"{site.url}/?q=baskets"))
+    expect(page.get_by_role("search")).to_contain_text(f"{STEPS * TASKS * SIBLINGS} of")
+    facet = page.get_by_role("button", name=f"train {STEPS * TASKS * SIBLINGS}")
+    expect(facet).to_be_visible()
+    at_rest(page)
+    looks = [url for url in page.asked if "q=baskets" in url and "/hits" not in url]
+    assert [url.partition("?")[0].rpartition("/")[2] for url in looks] == ["", "search"]
 
 
 def test_the_ribbon_chooses_steps(site: Served, look: Look) -> None:
@@ -288,7 +323,7 @@ def test_every_screen_shows_what_it_is_for(
 ) -> None:
     page = look(f"{site.url}/?s={screen}")
     expect(page.get_by_text(text).first).to_be_visible()
-    page.wait_for_timeout(400)
+    at_rest(page)
     shoot(page, screen.partition("&")[0])
     assert page.wrong == []
 
@@ -323,7 +358,7 @@ def test_it_works_small_and_dark(site: Served, look: Look, shoot: Shoot) -> None
 
 def test_first_load_stays_small(site: Served, look: Look) -> None:
     page = ready(look(site.url))
-    page.wait_for_timeout(1500)
+    at_rest(page)
     scripts = page.evaluate(
         "performance.getEntriesByType('resource').filter(e => e.name.endsWith('.js'))"
         ".map(e => [e.name.split('/').pop(), e.encodedBodySize])"

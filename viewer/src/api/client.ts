@@ -26,7 +26,6 @@ export interface SearchNews {
 export interface LiveNews {
   generation: string;
   rollouts: number;
-  count: number;
 }
 
 export interface Api {
@@ -34,7 +33,8 @@ export interface Api {
   status(signal?: AbortSignal): Promise<T.Status>;
   runs(signal?: AbortSignal): Promise<{ runs: T.Run[] }>;
   rollouts(p: { q: string; order: string; at: number; limit: number }, s?: AbortSignal): Promise<T.Page>;
-  detail(id: string, s?: AbortSignal): Promise<T.Detail>;
+  /** One rollout, with its messages from `first` on where that is not slower than without. */
+  detail(id: string, first: number, s?: AbortSignal): Promise<T.Detail>;
   messages(id: string, first: number, count: number, s?: AbortSignal): Promise<T.Bodies>;
   text(id: string, n: number, start: number, s?: AbortSignal): Promise<T.Body>;
   tokens(id: string, first: number, count: number, s?: AbortSignal): Promise<T.TokenBlocks>;
@@ -58,8 +58,11 @@ export interface Api {
   label(label: Partial<T.Label> & { rollout: string }): Promise<unknown>;
   login(token: string): Promise<unknown>;
   search(q: string, news: (n: SearchNews) => void, signal: AbortSignal): Promise<void>;
-  listen(q: string, news: (n: LiveNews) => void, state: (live: boolean) => void): () => void;
+  listen(news: (n: LiveNews) => void, state: (live: boolean) => void): () => void;
 }
+
+/** Messages that come in one answer. */
+export const WINDOW = 40;
 
 function address(path: string, params: Params = {}): string {
   const query = new URLSearchParams();
@@ -101,7 +104,7 @@ export const http: Api = {
   status: (s) => get("status", {}, s),
   runs: (s) => get("runs", {}, s),
   rollouts: (p, s) => get("rollouts", p, s),
-  detail: (id, s) => get(one(id), {}, s),
+  detail: (id, first, s) => get(one(id), { first, count: WINDOW }, s),
   messages: (id, first, count, s) => get(`${one(id)}/messages`, { first, count }, s),
   text: (id, n, start, s) => get(`${one(id)}/messages/${n}`, { start }, s),
   tokens: (id, first, count, s) => get(`${one(id)}/tokens`, { first, count }, s),
@@ -131,8 +134,8 @@ export const http: Api = {
     for await (const data of events(answer.body)) news(JSON.parse(data) as SearchNews);
   },
 
-  listen(q, news, state) {
-    const source = new EventSource(address("events", { q }));
+  listen(news, state) {
+    const source = new EventSource(address("events"));
     source.addEventListener("open", () => state(true));
     source.addEventListener("error", () => state(false));
     source.addEventListener("news", (e) => {

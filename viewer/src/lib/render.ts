@@ -29,13 +29,18 @@ export function markdown(text: string): (host: HTMLElement) => () => void {
   };
 }
 
+/** The code for markdown: worth having before the first message is here. */
+export async function prepare(): Promise<Markdown> {
+  return (loaded ??= await import("./markdown"));
+}
+
 async function load(source: string): Promise<Markdown> {
-  loaded ??= await import("./markdown");
-  if (!mathReady && loaded.hasMath(source)) {
-    await loaded.prepareMath();
+  const code = await prepare();
+  if (!mathReady && code.hasMath(source)) {
+    await code.prepareMath();
     mathReady = true;
   }
-  return loaded;
+  return code;
 }
 
 /** Code in a language the reader knows, in colours when they are here. */

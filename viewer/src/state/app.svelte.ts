@@ -1,9 +1,12 @@
 /** What the page knows: its address, the selection, the rollout in sight, and what is live. */
-import type { Api } from "../api/client";
+import { WINDOW, type Api } from "../api/client";
 import type { Detail, Neighbours, Row, Run, Status } from "../api/types";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
-import { read, write, type State } from "./url";
+import { read, write, type Screen, type State } from "./url";
+
+/** Screens that show one rollout. */
+const READING = new Set<Screen>(["read", "group", "spans", "compare"]);
 
 export class App {
   s = $state.raw<State>(read(location.search));
@@ -22,6 +25,9 @@ export class App {
   /** Fold state by place (`think:4`), kept from sibling to sibling. */
   folds = $state<Record<string, boolean>>({});
   sides = $state({ left: true, right: true, outline: false });
+
+  /** A query for which there is no place to begin reading. */
+  nowhere = $state<string | null>(null);
 
   readonly selection: Selection;
   readonly detail = new Resource<Detail>();
@@ -74,8 +80,52 @@ export class App {
     }
   }
 
+  /** The rollout in sight: while a new one is being chosen, still the one before. */
+  get id(): string {
+    return this.s.id || (this.detail.value?.row.id ?? "");
+  }
+
   get row(): Row | undefined {
-    return this.detail.value?.row.id === this.s.id ? this.detail.value.row : undefined;
+    return this.detail.value?.row.id === this.id ? this.detail.value.row : undefined;
+  }
+
+  /** Rows and rollout come first: until they are here, nothing else is asked for. */
+  get busy(): boolean {
+    const { q, order } = this.s;
+    const selected = this.selection.ready && this.selection.q === q && this.selection.order === order;
+    return !selected || this.unbegun || this.detail.loading;
+  }
+
+  /** Is there a rollout to be read, but nobody has said yet which? */
+  get unbegun(): boolean {
+    const { id, q, screen } = this.s;
+    return !id && this.nowhere !== q && READING.has(screen) && (this.selection.count ?? 1) > 0;
+  }
+
+  /** Goes where reading a selection begins best. */
+  async beginAt(q: string, signal: AbortSignal): Promise<void> {
+    try {
+      const { id } = await this.api.start(q, signal);
+      if (signal.aborted || this.s.id) return;
+      if (!id) throw new Error("nowhere");
+      this.read(id);
+      this.go({ id }, "replace");
+    } catch {
+      if (!signal.aborted) this.nowhere = q; // the query bar tells what is wrong with the query
+    }
+  }
+
+  /** Asks for a rollout, and for the messages in sight. */
+  read(id: string): void {
+    const key = `${id} ${this.detail.value?.row.open ? this.generation : ""}`;
+    const first = WINDOW * Math.floor((this.s.m ?? 0) / WINDOW);
+    this.detail.ask(key, (signal) => this.api.detail(id, first, signal));
+  }
+
+  /** Where the rollout in sight stands, also when the page does not show it yet. */
+  async around(): Promise<Neighbours> {
+    const known = this.neighbours.value;
+    return known?.siblings.some((row) => row.id === this.id) ? known : this.api.neighbours(this.id);
   }
 
   folded(key: string, usual: boolean): boolean {
@@ -103,7 +153,6 @@ export class App {
       this.#seen = this.status.rollouts;
       this.generation = this.status.generation;
       this.locked = false;
-      this.runs = (await this.api.runs()).runs;
     } catch (error) {
       if ((error as { status?: number }).status === 401) this.locked = true;
       else this.failed = (error as Error).message;

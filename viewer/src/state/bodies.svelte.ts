@@ -1,8 +1,7 @@
 /** The messages of the rollout in sight, in windows: only what is near is in memory. */
-import type { Api } from "../api/client";
-import type { Body, TokenBlock } from "../api/types";
+import { WINDOW, type Api } from "../api/client";
+import type { Body, Bodies as Came, TokenBlock } from "../api/types";
 
-const WINDOW = 40;
 const TOKEN_WINDOW = 8;
 const KEPT = 25; // windows; with bodies cut at 20,000 characters that is at most 20 MB
 
@@ -20,8 +19,9 @@ export class Bodies {
     this.#api = api;
   }
 
-  /** Turns to a rollout. `again`: it has grown, what is loaded may be old. */
-  turn(id: string, again: boolean): void {
+  /** Turns to a rollout. `again`: it has grown, what is loaded may be old. `came`: messages that
+   * came with it already. */
+  turn(id: string, again: boolean, came: Came | null): void {
     if (id === this.#id && !again) return;
     this.#stop.abort();
     this.#stop = new AbortController();
@@ -29,8 +29,13 @@ export class Bodies {
     this.#tokens.clear();
     this.#rest.clear();
     if (id !== this.#id) this.#windows.clear();
-    else for (const window of this.#windows.keys()) void this.#load(window);
     this.#id = id;
+    if (came) {
+      const window = came.first / WINDOW;
+      this.#windows.set(window, came.messages);
+      this.#asked.add(`m${window}`);
+    }
+    if (again) for (const window of this.#windows.keys()) void this.#load(window);
     this.version++;
   }
 

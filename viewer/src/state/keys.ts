@@ -22,10 +22,10 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["k"], does: "previous rollout", act: (app) => step(app, -1) },
       { keys: ["]"], does: "next sibling", act: (app) => sibling(app, 1) },
       { keys: ["["], does: "previous sibling", act: (app) => sibling(app, -1) },
-      { keys: ["}"], does: "same task, later step", act: (app) => jump(app, app.neighbours.value?.later, "no later step of this task") },
-      { keys: ["{"], does: "same task, earlier step", act: (app) => jump(app, app.neighbours.value?.earlier, "no earlier step of this task") },
-      { keys: ["."], does: "next group", act: (app) => jump(app, app.neighbours.value?.next_group, "no next group") },
-      { keys: [","], does: "previous group", act: (app) => jump(app, app.neighbours.value?.previous_group, "no previous group") },
+      { keys: ["}"], does: "same task, later step", act: (app) => jump(app, "later", "no later step of this task") },
+      { keys: ["{"], does: "same task, earlier step", act: (app) => jump(app, "earlier", "no earlier step of this task") },
+      { keys: ["."], does: "next group", act: (app) => jump(app, "next_group", "no next group") },
+      { keys: [","], does: "previous group", act: (app) => jump(app, "previous_group", "no previous group") },
       { keys: ["r"], does: "random rollout of the selection", act: random },
       { keys: ["n"], does: "next hit", act: () => emit("hit", 1) },
       { keys: ["N"], does: "previous hit", act: () => emit("hit", -1) },
@@ -120,15 +120,16 @@ export async function onward(app: App, by = 1): Promise<boolean> {
   return app.s.id !== before;
 }
 
-function sibling(app: App, by: number): void {
-  const siblings = app.neighbours.value?.siblings ?? [];
+async function sibling(app: App, by: number): Promise<void> {
+  const { siblings } = await app.around();
   const at = siblings.findIndex((row) => row.id === app.s.id);
   const next = siblings[at + by];
   if (next) app.go({ id: next.id, leaf: null });
   else app.say(by > 0 ? "last sibling" : "first sibling");
 }
 
-function jump(app: App, id: string | null | undefined, otherwise: string): void {
+async function jump(app: App, where: "earlier" | "later" | "previous_group" | "next_group", otherwise: string): Promise<void> {
+  const id = (await app.around())[where];
   if (id) app.go({ id, leaf: null, m: null });
   else app.say(otherwise);
 }
@@ -163,8 +164,8 @@ export function extremes(siblings: Row[]): [Row, Row] | null {
   return best.id === worst.id ? [best, scored.at(-1) ?? worst] : [best, worst];
 }
 
-function bestAndWorst(app: App): void {
-  const found = extremes(app.neighbours.value?.siblings ?? []);
+async function bestAndWorst(app: App): Promise<void> {
+  const found = extremes((await app.around()).siblings);
   if (found) app.go({ screen: "compare", compare: found.map((row) => row.id) });
   else app.say("this group has no two scored siblings");
 }

@@ -48,7 +48,7 @@ export async function put(app: App, said: Said): Promise<void> {
   app.dialog = "";
   app.say(said.label ? `${back ? "no longer" : "labelled"} ${said.label}: ${app.row?.task ?? rollout}` : "note kept");
   app.detail.clear();
-  if (!(await onward(app))) app.detail.ask(`${rollout} again`, (signal) => app.api.detail(rollout, signal));
+  if (!(await onward(app))) app.detail.ask(`${rollout} again`, (signal) => app.api.detail(rollout, 0, signal));
 }
 
 /** One key: the n-th label, and on to the next. */

@@ -8,14 +8,16 @@ export class Resource<A> {
   #question = "";
   #running: AbortController | undefined;
 
-  /** Asks, unless this is what was asked last. The old answer stays until the new one is here. */
-  ask(question: string, get: (signal: AbortSignal) => Promise<A>): void {
+  /** Asks, unless this is what was asked last. The old answer stays until the new one is here.
+   * Not `now`: only what is outdated is stopped, so that what matters more is answered first. */
+  ask(question: string, get: (signal: AbortSignal) => Promise<A>, now = true): void {
     if (question === this.#question) return;
-    this.#question = question;
     this.#running?.abort();
+    this.#question = now ? question : "";
+    this.loading = now;
+    if (!now) return;
     const running = new AbortController();
     this.#running = running;
-    this.loading = true;
     get(running.signal).then(
       (answer) => {
         if (running !== this.#running) return;

@@ -10,6 +10,8 @@ export class Selection {
   count = $state<number | null>(null);
   superseded = $state(0);
   error = $state.raw<Error | undefined>();
+  /** The rows are still those of the selection before: they stay until the new ones are here. */
+  stale = $state(false);
   /** Goes up whenever rows have arrived. */
   version = $state(0);
   /** A text search that is still going on: how far it is. */
@@ -20,11 +22,12 @@ export class Selection {
   #q = "";
   #order = "";
   #pages = new Map<number, Row[]>();
-  #asked = new Map<number, AbortController>();
+  #asked = new Map<number, { stop: AbortController; done: Promise<void> }>();
+  #first: Promise<void> = Promise.resolve();
   #search: AbortController | undefined;
   #found: Row[] | null = null;
   #far = new Map<string, number>();
-  #lost = new Set<string>();
+  #looked = new Map<string, Promise<number | null>>();
 
   constructor(api: Api) {
     this.#api = api;
@@ -34,26 +37,56 @@ export class Selection {
     return this.#q;
   }
 
+  get order(): string {
+    return this.#order;
+  }
+
+  /** Are its first rows here, and nothing more to come by itself? */
+  get ready(): boolean {
+    return this.count !== null && !this.stale && this.searching === null;
+  }
+
+  /** What a text search has found so far; null: this selection is none. */
+  get found(): Row[] | null {
+    return this.stale ? null : this.#found;
+  }
+
+  /** Is it looked for in texts, and told as it is found? */
+  streams(q: string, order: string): boolean {
+    return !order && needles(q).length > 0;
+  }
+
   /** Selects anew. */
   select(q: string, order: string): void {
     if (q === this.#q && order === this.#order && this.count !== null) return;
     this.#q = q;
     this.#order = order;
     this.cancel();
-    this.#pages.clear();
     this.#far.clear();
-    this.#lost.clear();
+    this.#looked.clear();
+    this.error = undefined;
+    if (this.streams(q, order)) {
+      this.#drop(); // the first may take seconds: old rows would be taken for found ones
+      void this.#stream();
+    } else {
+      this.stale = this.count !== null;
+      this.#first = this.#load(0);
+    }
+  }
+
+  /** Forgets the rows. */
+  #drop(): void {
+    this.#pages.clear();
     this.#found = null;
     this.count = null;
-    this.error = undefined;
+    this.superseded = 0;
+    this.stale = false;
     this.version++;
-    if (!this.#api.fixed && !order && needles(q).length > 0) void this.#stream();
-    else void this.#load(0);
   }
 
   /** The store has grown: what is in sight is asked for again and replaced when it comes. */
   refresh(first: number): void {
-    if (this.#found) return;
+    if (this.#found || this.stale) return;
     const page = Math.floor(first / PAGE);
     for (const other of [...this.#pages.keys()]) if (Math.abs(other - page) > 1) this.#pages.delete(other);
     void this.#load(page, true);
@@ -64,15 +97,33 @@ export class Selection {
     if (this.#found) return this.#found[at];
     const page = Math.floor(at / PAGE);
     const rows = this.#pages.get(page);
-    if (!rows) void this.#load(page);
+    if (!rows && !this.stale) {
+      this.#leave(page);
+      void this.#load(page);
+    }
     return rows?.[at % PAGE];
+  }
+
+  /** Stops asking for pages that were scrolled past. */
+  #leave(page: number): void {
+    for (const [other, { stop }] of this.#asked) {
+      if (Math.abs(other - page) <= 1) continue;
+      stop.abort();
+      this.#asked.delete(other);
+    }
   }
 
   /** The place of a rollout, also far from what is loaded; its page is loaded then. */
   async locate(id: string): Promise<number | null> {
+    await this.#first;
     const near = this.place(id);
-    if (near !== null || this.#found || this.#lost.has(id)) return near;
-    this.#lost.add(id); // asked once; found again below
+    if (near !== null || this.#found) return near;
+    const looked = this.#looked.get(id) ?? this.#look(id);
+    this.#looked.set(id, looked); // asked once
+    return looked;
+  }
+
+  async #look(id: string): Promise<number | null> {
     const { at } = await this.#api.place(id, this.#q, this.#order);
     if (at !== null) {
       this.#far.set(id, at);
@@ -96,6 +147,7 @@ export class Selection {
 
   /** Waits for a row. */
   async fetch(at: number): Promise<Row | undefined> {
+    await this.#first;
     if (!this.#found && !this.#pages.has(Math.floor(at / PAGE))) await this.#load(Math.floor(at / PAGE));
     return this.row(at);
   }
@@ -105,17 +157,28 @@ export class Selection {
     this.#search?.abort();
     this.#search = undefined;
     this.searching = null;
-    for (const asked of this.#asked.values()) asked.abort();
+    if (this.#found) this.count ??= 0;
+    for (const { stop } of this.#asked.values()) stop.abort();
     this.#asked.clear();
   }
 
-  async #load(page: number, again = false): Promise<void> {
-    if (page < 0 || (this.#asked.has(page) && !again)) return;
-    const asked = new AbortController();
-    this.#asked.set(page, asked);
+  /** Asks for a page, unless that is under way. */
+  #load(page: number, again = false): Promise<void> {
+    const asked = this.#asked.get(page);
+    if (asked && !again) return asked.done;
+    const stop = new AbortController();
+    const done = this.#fetch(page, stop.signal).finally(() => {
+      if (this.#asked.get(page)?.stop === stop) this.#asked.delete(page);
+    });
+    this.#asked.set(page, { stop, done });
+    return done;
+  }
+
+  async #fetch(page: number, signal: AbortSignal): Promise<void> {
     try {
-      const answer = await this.#api.rollouts({ q: this.#q, order: this.#order, at: page * PAGE, limit: PAGE }, asked.signal);
-      if (asked.signal.aborted) return;
+      const answer = await this.#api.rollouts({ q: this.#q, order: this.#order, at: page * PAGE, limit: PAGE }, signal);
+      if (signal.aborted) return;
+      if (this.stale) this.#drop();
       this.#pages.delete(page);
       this.#pages.set(page, answer.rows);
       const oldest = this.#pages.keys().next().value;
@@ -126,12 +189,11 @@ export class Selection {
       this.error = undefined;
       this.version++;
     } catch (error) {
-      if (asked.signal.aborted) return;
+      if (signal.aborted) return;
+      if (this.stale) this.#drop();
       this.error = error as Error;
       this.count ??= 0;
       this.#pages.set(page, []); // not asked again and again
-    } finally {
-      if (this.#asked.get(page) === asked) this.#asked.delete(page);
     }
   }
 
