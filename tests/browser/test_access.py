@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from server.conftest import Served
 
+from .conftest import at_rest
 from .test_screens import ready
 
 Look = Callable[..., Any]
@@ -53,7 +54,7 @@ def test_every_screen_keeps_the_rules_of_wcag(demo_site: Served, look: Look, dar
         if name in ("keys", "label"):
             page.keyboard.press("?" if name == "keys" else "l")
             expect(page.get_by_role("dialog")).to_be_visible()
-        page.wait_for_timeout(500)
+        at_rest(page)
         rules = {"runOnly": {"type": "tag", "values": LEVELS}, "resultTypes": ["violations"]}
         found = page.evaluate("rules => axe.run(document, rules)", rules)
         wrong += [
@@ -66,7 +67,8 @@ def test_every_screen_keeps_the_rules_of_wcag(demo_site: Served, look: Look, dar
 
 def test_everything_can_be_reached_by_the_tab_key(demo_site: Served, look: Look) -> None:
     page = ready(look(demo_site.url))
-    page.wait_for_timeout(500)  # the query bar comes after the first paint
+    expect(page.locator(".cm-content")).to_be_visible()  # it comes after the first paint
+    at_rest(page)
     reached: list[str] = []
     for _ in range(30):
         page.keyboard.press("Tab")
@@ -103,7 +105,8 @@ def test_a_person_without_a_mouse_reads_compares_filters_and_returns(
     press("i")
     expect(editor).to_be_focused()
     page.keyboard.type("split:eval reward:<0.5")
-    page.wait_for_timeout(300)
+    at_rest(page)  # completions have come and gone
+    expect(page.locator(".cm-tooltip-autocomplete")).to_have_count(0)
     press("Enter")
     expect(page).to_have_url(re.compile("split:eval"))
     press("Escape")

@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from server.conftest import Served
 
+from .conftest import at_rest
 from .test_screens import eventually, ready
 
 Look = Callable[..., Any]
@@ -117,7 +118,7 @@ def test_every_screen_has_something_to_say(
 ) -> None:
     page = look(f"{demo_site.url}/?{state}")
     expect(page.get_by_text(text).first).to_be_visible()
-    page.wait_for_timeout(400)
+    at_rest(page)
     shoot(page, f"demo-{name}")
     assert page.wrong == []
 
@@ -160,7 +161,7 @@ def test_hits_are_walked_across_rollouts_and_back(demo_site: Served, look: Look)
 
     def back() -> bool:
         page.keyboard.press("N")  # at the first hit of all it stays where it is
-        page.wait_for_timeout(200)
+        at_rest(page)
         return _param(page, "id") == first
 
     eventually(back)

@@ -13,6 +13,8 @@ from rollscope.model import Error, Message, Rollout, Span, ToolCall
 from rollscope.model.records import Part
 from server.conftest import Served, serving
 
+from .conftest import at_rest
+
 ACT = "window.__ran=1;alert(1)"
 
 CORPUS = [
@@ -119,7 +121,7 @@ def test_nothing_runs_on_any_screen(hostile: Served, look: Callable[..., Any], n
                 }""",
                 state,
             )
-            page.wait_for_timeout(250)
+            at_rest(page)
             if screen == "spans":
                 page.locator(".lane").first.click()
             ran = page.evaluate("window.__ran")
