@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rollscope.query import Store
+from rollscope.query import NotFound, Store
+from rollscope.query.groups import Neighbours
 
 from .tables import Tables
 
@@ -173,6 +174,20 @@ def test_a_missing_library_is_asked_for_by_name(
         ImportError, match=r"to_polars\(\) needs polars: pip install polars pyarrow"
     ):
         store.rollouts().to_polars()
+
+
+def test_a_row_its_group_and_its_neighbours_are_named_by_the_beginning_of_an_id() -> None:
+    same = {"run": "x", "step": 1}
+    made = [{"id": "abc1", "group": "g", **same}, {"id": "abc2", "group": "h", **same}]
+    store = Store(reader=Tables([*made, {"id": "b3"}]))
+    assert store.row("b").id == "b3"
+    assert ids(store.group("abc1")) == ["abc1"]
+    assert store.neighbours("abc1") == Neighbours(None, "abc2")
+    for ask in (store.row, store.group, store.neighbours):
+        with pytest.raises(NotFound, match="the beginning of several ids: abc1, abc2"):
+            ask("abc")
+        with pytest.raises(NotFound, match="no rollout 'c'"):
+            ask("c")
 
 
 def test_get_takes_an_id_or_the_beginning_of_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,11 @@ from .rows import COLUMNS, Row, Rows
 from .sql import Sql, all_of
 
 _PLACE = ("project", "run", "launch", "split", "step", "group", "task", "superseded")
+
+
+def row(engine: Engine, id: str) -> Row:
+    """The thin row of a rollout, superseded or not."""
+    return Row(COLUMNS, _values(engine, id, COLUMNS))
 
 
 def siblings(engine: Engine, id: str) -> Rows:
@@ -106,11 +112,15 @@ def mixed(engine: Engine, query: Query) -> str | None:
 
 
 def _place(engine: Engine, id: str) -> dict[str, Any]:
-    columns = ", ".join(f'r."{name}"' for name in _PLACE)
+    return dict(zip(_PLACE, _values(engine, id, _PLACE), strict=True))
+
+
+def _values(engine: Engine, id: str, names: Sequence[str]) -> tuple[Any, ...]:
+    columns = ", ".join(f'r."{name}"' for name in names)
     rows = engine.rows(Sql(f'SELECT {columns} FROM rollouts r WHERE r."id" = ? LIMIT 1', (id,)))
     if not rows:
         raise KeyError(f"no rollout {id!r}")
-    return dict(zip(_PLACE, rows[0], strict=True))
+    return rows[0]
 
 
 def _name(place: dict[str, Any]) -> Any:

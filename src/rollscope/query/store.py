@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollscope.model import Rollout
 
@@ -37,6 +37,8 @@ from .through import through
 if TYPE_CHECKING:
     from rollscope.store.many import Whole
     from rollscope.store.reader import Reader
+
+T = TypeVar("T")
 
 
 class Store:
@@ -119,9 +121,7 @@ class Store:
 
     def row(self, id: str) -> Row:
         """The thin row of a rollout, superseded or not."""
-        columns = ", ".join(f'r."{name}"' for name in COLUMNS)
-        sql = Sql(f'SELECT {columns} FROM rollouts r WHERE r."id" = ? LIMIT 1', (self.find(id),))
-        return Row(COLUMNS, self.engine.rows(sql)[0])
+        return self._named(id, groups.row)
 
     def get(self, id: str) -> Rollout:
         """A whole rollout by its id, or by the beginning of it if that is one rollout's only."""
@@ -132,6 +132,15 @@ class Store:
         if rollout is None:
             raise NotFound(f"no rollout {id!r}")
         return rollout
+
+    def _named(self, id: str, ask: Callable[[Engine, str], T]) -> T:
+        """What `ask` tells of the rollout that an id names. Most ids are whole: then what the
+        beginning of one could mean is not looked for."""
+        self.reader.refresh()
+        try:
+            return ask(self.engine, id)
+        except KeyError:
+            return ask(self.engine, self.find(id))
 
     def through(self, ids: Iterable[str]) -> Iterator[Whole]:
         """Whole rollouts, one after the other, however many: for exports."""
@@ -155,11 +164,11 @@ class Store:
 
     def group(self, id: str) -> Rows:
         """The rollouts of a rollout's group, itself included, in the order of their index."""
-        return groups.siblings(self.engine, self.find(id))
+        return self._named(id, groups.siblings)
 
     def neighbours(self, id: str) -> Neighbours:
         """A rollout of the group before and one of the group after."""
-        return groups.neighbours(self.engine, self.find(id))
+        return self._named(id, groups.neighbours)
 
     def mixed(self, query: str = "") -> str | None:
         """A rollout of the newest group whose rewards differ; None: there is none."""
