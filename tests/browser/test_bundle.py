@@ -117,6 +117,20 @@ def test_hits_are_shown_as_they_are_found(
     assert page.wrong == []
 
 
+def test_a_search_that_is_stopped_does_not_claim_to_have_read_everything(
+    bundled: str, look: Callable[..., Any]
+) -> None:
+    page = look("about:blank")
+    page.route("**/texts/0.json", lambda route: None)  # never answered
+    page.goto(f"{bundled}/?q=baskets")
+    expect(page.get_by_role("search")).to_contain_text("0 found · 0 % read")
+    expect(page.get_by_text("Nothing matches")).to_have_count(0)
+    page.get_by_role("button", name="stop").click()
+    expect(page.get_by_role("search")).to_contain_text("0 found · stopped at 0 %")
+    expect(page.get_by_text("Nothing found so far.")).to_be_visible()
+    assert page.wrong == []
+
+
 def test_metrics_are_drawn(bundled: str, look: Callable[..., Any]) -> None:
     page = look(f"{bundled}/?q=split:train&metric=kl")
     line = page.locator(".ribbon path[stroke-dasharray]").first

@@ -16,6 +16,8 @@ export class Selection {
   version = $state(0);
   /** A text search that is still going on: how far it is. */
   searching = $state.raw<{ scanned: number; total: number } | null>(null);
+  /** How far a text search was when the person stopped it. */
+  stopped = $state.raw<{ scanned: number; total: number } | null>(null);
   generation = "";
 
   #api: Api;
@@ -62,6 +64,7 @@ export class Selection {
     this.#q = q;
     this.#order = order;
     this.cancel();
+    this.stopped = null;
     this.#far.clear();
     this.#looked.clear();
     this.error = undefined;
@@ -152,6 +155,12 @@ export class Selection {
     return this.row(at);
   }
 
+  /** Ends a text search before it has read everything; what it has found stays. */
+  stop(): void {
+    this.stopped = this.searching;
+    this.cancel();
+  }
+
   /** Stops what is under way. */
   cancel(): void {
     this.#search?.abort();
@@ -209,7 +218,7 @@ export class Selection {
         (news) => {
           if (search.signal.aborted) return;
           found.push(...news.rows);
-          this.count = found.length;
+          if (found.length || news.done) this.count = found.length; // none yet is not none
           this.searching = news.done ? null : { scanned: news.scanned, total: news.total };
           this.version++;
         },
