@@ -132,5 +132,15 @@ def test_a_stream_of_one_number_is_written_as_any_other(value: float, count: int
         assert written(numbers).tobytes() == numbers.tobytes() or value != value
 
 
+@pytest.mark.parametrize("kind", ["i1", "u1", "<i4", ">i4", "i8", "u8", "f4", "?"])
+@pytest.mark.parametrize("numbers", [[], [1], [1, 1, 1], [0, 1, 1, 0], [1, 0, 0, 0]])
+def test_whole_numbers_of_any_kind_are_written_as_they_are(kind: str, numbers: list[int]) -> None:
+    assert json.loads(array_json(np.array(numbers, kind), True)) == numbers
+
+
+def test_a_token_id_that_is_too_large_is_written_as_it_is() -> None:
+    assert json.loads(array_json(np.array([5, 2**40]), True)) == [5, 2**40]
+
+
 def written(numbers: Any) -> Any:
     return np.array([float(v) for v in json.loads(array_json(numbers, False))], np.float32)
