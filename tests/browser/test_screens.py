@@ -125,6 +125,17 @@ def test_the_query_bar_filters_completes_and_marks_errors(
     expect(page).to_have_url(re.compile("q=step:3"))
 
 
+def test_what_is_being_typed_stays_while_the_page_goes_on(site: Served, look: Look) -> None:
+    page = ready(look(site.url))
+    query = page.get_by_role("textbox", name="Query")
+    query.fill("split:ev")
+    before = page.url
+    page.locator("a.row[aria-selected=false]").nth(1).click()
+    eventually(lambda: page.url != before)
+    ready(page)
+    expect(query).to_have_text("split:ev")
+
+
 def test_facets_and_histograms_filter(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=split:train"))
     page.get_by_role("button", name="dropped").first.click()
