@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rollscope
-from rollscope.model import Error, Message, Rollout, Span, ToolCall
+from rollscope.model import Error, Message, Rollout, Span, Tokens, ToolCall
 from rollscope.model.records import Part
 from server.conftest import Served, serving
 
@@ -69,6 +69,8 @@ def poisoned(text: str, n: int) -> list[Rollout]:
                     role="assistant",
                     content=f"{text}{index}",
                     sampled=True,
+                    tokens=Tokens([7, 8], [0, len(text) + 1]),
+                    meta={"marks": {"7": text}},
                     tool_calls=[ToolCall(id="1", name=text, arguments={text: text})],
                 ),
                 Message(role="tool", name=text, tool_call_id="1", content=text),

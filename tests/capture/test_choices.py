@@ -215,6 +215,25 @@ def test_redacted_text_never_reaches_the_disk(own_store: Path) -> None:
     assert live["spans"][0]["inputs"]["prompt_ids"].startswith("<5 whole numbers left out")
 
 
+def test_a_secret_that_stands_beside_the_text_takes_the_tokens_with_it(own_store: Path) -> None:
+    """Tokens, and their texts one by one, would spell out what was found in the whole."""
+    around = {"before": "<system>mail ada@example.org<user>", "after": "<end>"}
+    pieces = ("<system>", "mail ", "ada", "@example.org", "<user>")
+    marks = {str(n): piece for n, piece in enumerate(pieces)}
+    ids = [*range(len(pieces)), 90]
+    made = [
+        Message(role="user", content="hi", tokens=Tokens(ids), meta={**around, "marks": marks}),
+        Message(role="user", content="hi", tokens=Tokens([4, 90]), meta={"marks": {"4": "<user>"}}),
+    ]
+    with rollscope.init(redact=["email"]) as run:
+        run.log(Rollout(step=1, messages=made))
+    ((beside, plain),) = [r["messages"] for r in reading.rollouts(own_store)]
+    assert beside["meta"] == {"before": "<system>mail [email]<user>", "after": "<end>"}
+    assert "ids" not in (beside.get("tokens") or {})
+    assert plain["meta"] == {"marks": {"4": "<user>"}}
+    assert plain["tokens"] == {"ids": [4, 90]}
+
+
 def test_a_redactor_that_fails_drops_the_rollout_instead_of_writing_it(own_store: Path) -> None:
     def broken(text: str) -> str:
         raise RuntimeError("no")

@@ -124,18 +124,27 @@ def redact_message(message: Message, clean: Redactor) -> Message:
     else:
         new = [_part(part, clean) for part in content]
     calls = [_call(call, clean) for call in message.tool_calls or ()]
-    is_changed = new != content or calls != list(message.tool_calls or ())
+    meta = clean_json(message.meta, clean) if message.meta else {}
     tokens = message.tokens
-    if is_changed and tokens is not None:
-        tokens = Tokens(streams=tokens.streams)
+    if (
+        new != content
+        or calls != list(message.tool_calls or ())
+        or any(meta.get(name) != message.meta.get(name) for name in _SEEN_BESIDE)
+    ):
+        tokens = None if tokens is None else Tokens(streams=tokens.streams)
+        meta.pop("marks", None)  # a secret may be spread over several
     return msgspec.structs.replace(
         message,
         content=new,
         tool_calls=calls,
         tokens=tokens,
         state=clean_json(message.state, clean),
-        meta=clean_json(message.meta, clean) if message.meta else {},
+        meta=meta,
     )
+
+
+_SEEN_BESIDE = ("before", "after")
+"""Texts in a message's `meta` that its tokens hold as well: what the chat template put around."""
 
 
 def redact_span(span: Span, clean: Redactor) -> Span:
