@@ -181,3 +181,22 @@ def test_metrics_lie_over_the_rewards(demo_site: Served, look: Look, shoot: Shoo
 
 def _param(page: Any, name: str) -> str:
     return str(page.evaluate("name => new URL(location).searchParams.get(name)", name))
+
+
+_APART = """() => {
+    const place = (row) => [Number(row.dataset.index), row.getBoundingClientRect()];
+    const rows = [...document.querySelectorAll(".place")].map(place).sort((a, b) => a[0] - b[0]);
+    return rows.length > 1 && rows.every(([n, box], i) => {
+        const before = rows[i - 1];
+        return !before || before[0] + 1 !== n || Math.abs(box.top - before[1].bottom - 10) < 2;
+    });
+}"""
+
+
+def test_turns_never_lie_over_each_other(demo_site: Served, look: Look) -> None:
+    page = ready(look(f"{demo_site.url}/?q=carry turns:>2"))
+    for key in "nntttxx]jnzJK":
+        page.keyboard.press(key)
+        at_rest(page)
+        page.wait_for_function(_APART)
+    assert page.wrong == []
