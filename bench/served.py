@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 
 PAGE = 50
 """Rows of Trackio's page of traces."""
+TYPES = Path(__file__).parents[1] / "viewer/src/api/types.ts"
 
 
 def first_page(count: int, rounds: int = 30) -> dict[str, float]:
@@ -62,13 +64,21 @@ def _in_turn(ours: Served, theirs: Served, count: int, rounds: int) -> dict[str,
     return {**found, "times": found["trackio_ms"] / found["rollscope_ms"]}
 
 
+def _listed() -> str:
+    """The columns of the viewer's lists."""
+    listed = re.search(r"const LISTED = \[(.*?)\]", TYPES.read_text(), re.DOTALL)
+    assert listed is not None, TYPES
+    return ",".join(re.findall(r'"(\w+)"', listed[1]))
+
+
 def _rollscope(server: Served, count: int) -> Callable[[], int]:
-    """As the viewer asks when it opens. Rows are looked for each time; their count is kept by
-    the server while the store stays as it is."""
+    """As the viewer asks when it opens. Rows are looked for each time; how many rollouts each
+    step has is kept by the server while the store stays as it is."""
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc)
+    path = f"/api/rollouts?at=0&limit={PAGE}&columns={_listed()}"
 
     def ask() -> int:
-        connection.request("GET", f"/api/rollouts?q=&order=&at=0&limit={PAGE}")
+        connection.request("GET", path)
         answer = json.loads(connection.getresponse().read())
         assert answer["count"] == count
         return len(answer["rows"])

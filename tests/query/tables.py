@@ -53,6 +53,7 @@ class Tables:
                 places.append(place)
                 params += values
             self.connection.execute(f'INSERT INTO "{table}" VALUES ({", ".join(places)})', params)
+        self.version += 1
 
     version = 0
     one_scan = True
@@ -60,6 +61,9 @@ class Tables:
 
     def refresh(self) -> bool:
         return False
+
+    def is_still(self, version: int) -> bool:
+        return self.version == version
 
     def recovers(self, error: Exception, since: int) -> bool:
         return False

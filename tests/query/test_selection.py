@@ -95,6 +95,25 @@ def test_a_page_is_stable_while_rollouts_arrive() -> None:
     assert ids(first.rows) + ids(second.rows) == ["r7", "r6", "r5", "r4", "r3", "r2"]
 
 
+def test_a_page_is_of_one_state_of_the_store_though_it_grows_while_it_is_made() -> None:
+    class Growing(Tables):
+        """A newer step arrives between counting the steps and reading the page."""
+
+        def cursor(self) -> Any:
+            if self.asked == 1:
+                self.add("rollouts", [{"id": "new", "step": 9, "superseded": False}])
+            self.asked += 1
+            return super().cursor()
+
+        asked = -100
+
+    tables = Growing(rows())
+    selection = Store(reader=tables).rollouts(order="-step")
+    tables.asked = 0
+    assert ids(selection.page(3).rows) == ["new", "r6", "r7"]
+    assert selection.count() == len(REWARDS) + 1
+
+
 def test_a_cursor_of_another_order_or_none_at_all_is_refused(store: Store) -> None:
     cursor = store.rollouts(order="reward").page(1).next
     with pytest.raises(ValueError, match="was made for order 'reward', not 'step'"):
@@ -127,12 +146,19 @@ def test_slices(store: Store) -> None:
         store.rollouts()[99]
 
 
+@pytest.mark.parametrize("few", [0, 3, 2000])
+@pytest.mark.parametrize("one_scan", [True, False])
 @pytest.mark.parametrize(
     "order", ["step", "-step", "-step,task", "step,-reward", "-reward", "time"]
 )
-def test_a_window_anywhere_has_the_rows_that_stand_there(order: str) -> None:
+def test_a_window_anywhere_has_the_rows_that_stand_there(
+    order: str, one_scan: bool, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollscope.query.selection._FEW", few)
     made = [row | {"step": None if i > 5 else row["step"]} for i, row in enumerate(rows())]
-    selection = Store(reader=Tables(made)).rollouts(order=order)
+    tables = Tables(made)
+    tables.one_scan = one_scan
+    selection = Store(reader=tables).rollouts(order=order)
     everything = ids(selection)
     for at in range(len(made) + 1):
         for size in (1, 2, 5, 20):

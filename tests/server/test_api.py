@@ -9,6 +9,7 @@ import msgspec
 
 from rollscope.server.openapi import describe
 from rollscope.server.routes import ROUTES
+from rollscope.server.shapes import Row
 from rollscope.store.bodies import sketch
 from rollscope.store.reader import Reader
 
@@ -35,6 +36,20 @@ def test_paging_by_place_gives_the_same_rows_as_the_cursor(site: Served) -> None
     whole = site.get("rollouts", q="split:train", limit=50)["rows"]
     part = site.get("rollouts", q="split:train", limit=10, at=20)
     assert [row["id"] for row in part["rows"]] == [row["id"] for row in whole[20:30]]
+
+
+def test_rows_have_the_columns_that_were_asked_for_and_no_others(site: Served) -> None:
+    whole = site.get("rollouts", q="split:train", limit=5)["rows"]
+    assert set(whole[0]) == set(Row.__struct_fields__)
+    asked = {"id", "reward", "duration", "labels", "environment"}
+    part = site.get("rollouts", q="split:train", limit=5, columns=", ".join(asked - {"id"}))
+    assert part["rows"] == [{name: row[name] for name in asked} for row in whole]
+
+
+def test_a_column_that_does_not_exist_is_named(site: Served) -> None:
+    answer = site.raw("rollouts", columns="reward,rewrad")
+    assert answer.status_code == 400
+    assert "no such column: rewrad (known: id, project" in answer.json()["error"]
 
 
 def test_the_place_of_a_rollout_in_a_selection_is_known(site: Served) -> None:

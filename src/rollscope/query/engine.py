@@ -14,6 +14,7 @@ from .compile import Query, hits_table
 from .errors import QueryError
 from .sql import Sql, all_of
 from .tables import Result
+from .window import Spread, Spreads
 
 if TYPE_CHECKING:
     from rollscope.store.reader import Reader
@@ -26,6 +27,7 @@ class Engine:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self._spreads = Spreads()
 
     def batches(self, sql: Sql, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """The result of a statement with an ORDER BY, piece by piece.
@@ -51,6 +53,10 @@ class Engine:
         """The whole result."""
         params = sql.bound()
         return self.reader.reading(lambda _: _taken(self.reader.cursor(), sql.text, params))
+
+    def kept(self, sql: Sql) -> Spread:
+        """The whole result of counting, made anew only if the store has changed."""
+        return self._spreads.get(self.reader.version, sql, self.rows)
 
     def taken(self, sql: Sql, how: Callable[[Result], T]) -> T:
         """The whole result in the form of another library: `how` is `Result.to_polars`, ..."""

@@ -11,13 +11,18 @@ from .compile import Query
 from .engine import Engine, select
 from .order import Order
 from .rows import COLUMNS, SHOWN, Row
-from .sql import Sql, all_of, any_of
+from .sql import Sql, all_of
 from .tables import Result
+from .window import Spread, window
 
 COUNT = Sql('count(r."superseded")')
 """How many rows: `superseded` is always known. For `count(*)` the engine reads all ids."""
-_ID = Sql('r."id"')
 _BATCH = 2048
+_FEW = 2000
+"""Rows that are sorted with all their columns as fast as without."""
+_NEAR = 2000
+"""Up to so many rows the engine sorts without their other columns (`store/engine.py`)."""
+_TRIES = 3
 _Place = tuple[Any, ...]
 """Values of an order's columns; the last is the id."""
 
@@ -77,11 +82,8 @@ class Selection:
 
     def __iter__(self) -> Iterator[Row]:
         if self.limit is not None and self.limit <= _BATCH:
-            if self._offset:
-                rows = self._rows([id for (id,) in self._at(self.limit)])
-            else:
-                rows = [row for row, _ in self._first(self.limit)]
-            yield from (row for row in rows if row is not None)
+            found = self._window(self._offset, self.limit)
+            yield from (row for row, _ in found if row is not None)
             return
         for batch in self._fresh().batches(self._sql(), _BATCH):
             for values in batch:
@@ -109,12 +111,15 @@ class Selection:
 
     def count(self) -> int:
         """How many rollouts match the query, whatever the limit."""
-        return int(self._fresh().rows(select(self.query, COUNT))[0][0])
+        engine = self._fresh()
+        spread = self._spread()
+        if spread is not None:
+            return sum(count for _, count in spread)
+        return int(engine.rows(select(self.query, COUNT))[0][0])
 
     def counts(self) -> Counts:
         """How many match, out of how many, and how many superseded ones were left out."""
-        engine = self._fresh()
-        matched = int(engine.rows(select(self.query, COUNT))[0][0])
+        engine, matched = self._fresh(), self.count()
         left_out = 0
         everything = 'count(*) FILTER (NOT r."superseded"), count(*) FILTER (r."superseded")'
         total, replaced = engine.rows(Sql(f"SELECT {everything} FROM rollouts r"))[0]
@@ -126,27 +131,66 @@ class Selection:
     def page(self, size: int = 50, after: str | None = None) -> Page:
         """The next `size` rows after a cursor. Stable while rollouts are being added."""
         beyond = None if after is None else self.order.after(after)
-        found = self._first(size + 1, beyond)
+        found = self._window(0, size + 1, beyond)
         rows = [row for row, _ in found[:size] if row is not None]
         if len(found) <= size or not rows:
             return Page(rows, None)
         return Page(rows, self.order.cursor(found[size - 1][1]))
 
-    def _first(self, limit: int, beyond: Sql | None = None) -> list[tuple[Row | None, _Place]]:
-        """The first rows in order, each with its values of the order's columns.
+    def _window(
+        self, offset: int, limit: int, beyond: Sql | None = None
+    ) -> list[tuple[Row | None, _Place]]:
+        """Rows from a place on, each with its values of the order's columns."""
+        for _ in range(_TRIES):
+            reader = self._fresh().reader
+            version = reader.version
+            spread = self._spread() if beyond is None else None
+            if spread is None:
+                return self._found(offset, limit, beyond)
+            near = window(spread, self.order.columns[0].value, offset, limit)
+            found = self._found(near.offset, limit, near.where, near.rows)
+            if reader.is_still(version):
+                return found
+        return self._found(offset, limit)
 
-        Over one scan the engine sorts places in files and then reads the other columns of the
-        chosen rows alone. Over several it would sort whole rows, and so it does behind a search
-        in text: there the ids are found first. For a page out of a million rollouts the one
-        takes half of what the other does, and that half of what sorting whole rows does.
+    def _spread(self) -> Spread | None:
+        """How many rollouts have which value of the order's first column, if many share one."""
+        first = self.order.columns[0]
+        if not first.whole or self.query.terms:
+            return None
+        direction = "DESC" if first.down else "ASC"
+        tail = Sql(f"GROUP BY 1 ORDER BY 1 {direction} NULLS LAST")
+        counted = select(self.query, Sql("{}, {}").fill(first.value, COUNT), tail)
+        return self._engine.kept(counted)
+
+    def _found(
+        self, offset: int, limit: int, also: Sql | None = None, most: int | None = None
+    ) -> list[tuple[Row | None, _Place]]:
+        """Rows of the order from a place on, out of those for which `also` holds: `most`, if
+        that is known.
+
+        Few are sorted whole. Of many in one scan of files the engine sorts their places and
+        then reads the other columns of the chosen ones alone. Over several scans it would sort
+        whole rows, and so it does far down and behind a search in text: there the ids are found
+        first. For a page out of a million rollouts the one takes half of what the other does,
+        and that half of what sorting whole rows does.
         """
         places = Sql.join(", ", (column.value for column in self.order.columns))
-        count = len(self.order.columns)
-        if self._engine.reader.one_scan and not self.query.terms:
-            found = self._sorted(Sql("{}, {}").fill(places, self._columns()), limit, beyond)
-            return [(Row(self.columns, values[count:]), values[:count]) for values in found]
-        found = self._sorted(places, limit, beyond)
+        whole = Sql("{}, {}").fill(places, self._columns())
+        if most is not None and most <= _FEW:
+            # This limit leaves nothing out: the engine then takes the rows as they are, instead
+            # of sorting their places and reading their files twice, which pays for many.
+            few = select(self.query, Sql("r.*"), Sql(f"LIMIT {most}"), also)
+            page = f"SELECT {{}} FROM ({{}}) r ORDER BY {{}} LIMIT {limit} OFFSET {offset}"
+            return self._split(self._engine.rows(Sql(page).fill(whole, few, self.order.sql())))
+        if self._engine.reader.one_scan and not self.query.terms and offset + limit <= _NEAR:
+            return self._split(self._sorted(whole, offset, limit, also))
+        found = self._sorted(places, offset, limit, also)
         return list(zip(self._rows([place[-1] for place in found]), found, strict=True))
+
+    def _split(self, found: list[tuple[Any, ...]]) -> list[tuple[Row | None, _Place]]:
+        count = len(self.order.columns)
+        return [(Row(self.columns, values[count:]), values[:count]) for values in found]
 
     def _rows(self, ids: list[str]) -> list[Row | None]:
         """These rollouts in this order, as rows; None: it has gone meanwhile."""
@@ -200,60 +244,21 @@ class Selection:
         offset = f" OFFSET {int(self._offset)}" if self._offset else ""
         return Sql(f"ORDER BY {{}}{limit}{offset}").fill(self.order.sql())
 
-    def _at(self, limit: int) -> list[tuple[Any, ...]]:
-        """Ids from the offset on.
-
-        Sorted by a whole number first (steps), the values that lie before are counted and only
-        those in the window are sorted: 60 instead of 1,700 ms of CPU in the middle of a million.
-        """
-        engine, first, offset, window = self._fresh(), self.order.columns[0], self._offset, None
-        if first.whole and not self.query.terms:
-            direction = "DESC" if first.down else "ASC"
-            counted = select(
-                self.query,
-                Sql("{}, {}").fill(first.value, COUNT),
-                Sql(f"GROUP BY 1 ORDER BY 1 {direction} NULLS LAST"),
-            )
-            offset, window = _window(engine.rows(counted), first.value, offset, limit)
-        tail = Sql(f"ORDER BY {{}} LIMIT {limit} OFFSET {offset}").fill(self.order.sql())
-        return engine.rows(select(self.query, _ID, tail, window))
-
-    def _sorted(self, columns: Sql, limit: int, also: Sql | None) -> list[tuple[Any, ...]]:
-        """Columns of the first rows in order.
+    def _sorted(
+        self, columns: Sql, offset: int, limit: int, also: Sql | None
+    ) -> list[tuple[Any, ...]]:
+        """Columns of rows of the order from a place on.
 
         Sorted by time, a full page of rollouts that have a time needs no look at those that
         have none: then the engine skips whole files (25 ms instead of 130 for a million). Not
         for searches in text, which may find less than a page and must not be run twice.
         """
-        engine = self._fresh()
-        if self.order.by_time is not None and not self.query.terms:
+        if self.order.by_time is not None and not self.query.terms and not offset:
             quick = self.order.by_time
             known = all_of(piece for piece in (quick.known, also) if piece is not None)
             tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(quick.order)
-            found = engine.rows(select(self.query, columns, tail, known))
+            found = self._engine.rows(select(self.query, columns, tail, known))
             if len(found) == limit:
                 return found
-        tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(self.order.sql())
-        return engine.rows(select(self.query, columns, tail, also))
-
-
-def _window(counted: list[tuple[Any, ...]], value: Sql, offset: int, limit: int) -> tuple[int, Sql]:
-    """Which values (in order, with their counts) the rows from `offset` on have; and how many
-    rows of these values lie before."""
-    passed, chosen = 0, []
-    for found, count in counted:
-        if passed + count > offset:
-            chosen.append(found)
-        else:
-            offset -= count
-            continue
-        passed += count
-        if passed >= offset + limit:
-            break
-    ends = [found for found in chosen if found is not None]
-    parts = []
-    if ends:
-        parts.append(Sql("{} BETWEEN ? AND ?", (min(ends), max(ends))).fill(value))
-    if None in chosen:
-        parts.append(Sql("{} IS NULL").fill(value))
-    return offset, any_of(parts)
+        tail = Sql(f"ORDER BY {{}} LIMIT {limit} OFFSET {offset}").fill(self.order.sql())
+        return self._engine.rows(select(self.query, columns, tail, also))

@@ -104,17 +104,22 @@ async def _plain(
 
     if route.method != "GET":  # what was asked to be written is written, whoever leaves
         return _json(await anyio.to_thread.run_sync(work))
-    await anyio.to_thread.run_sync(desk.reader.refresh)
-    tag = _tag(desk, request)
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers={"etag": tag})
-    response = _json(await _while_awaited(request, work))
-    if route.name != "any_one":
-        response.headers["etag"] = tag
-    return response
+    known = request.headers.get("if-none-match")
+
+    def answer() -> Response:
+        desk.reader.refresh()
+        tag = _tag(desk, request)
+        if known == tag:
+            return Response(status_code=304, headers={"etag": tag})
+        response = _json(work())
+        if route.name != "any_one":
+            response.headers["etag"] = tag
+        return response
+
+    return await _while_awaited(request, answer)
 
 
-async def _while_awaited(request: Request, work: Callable[[], Any]) -> Any:
+async def _while_awaited(request: Request, work: Callable[[], Response]) -> Response:
     """What `work` gives. Its queries are ended when the client goes away."""
     asker = Asker()
 

@@ -31,6 +31,7 @@ from . import reading, selecting, shapes
 from . import shapes as s
 from .app import STATIC
 from .desk import Desk
+from .rows import COLUMNS, number, thin
 from .security import POLICY
 
 MOST = 20_000
@@ -64,7 +65,7 @@ def bundle(
         raise FileNotFoundError("the viewer was not built; in a checkout: make viewer")
     clean = make_redactor(redact) if redact else None
     desk = _Redacting(store, clean)
-    selection = store.rollouts(query, order=selecting.DEFAULT_ORDER, columns=selecting.COLUMNS)
+    selection = store.rollouts(query, order=selecting.DEFAULT_ORDER, columns=COLUMNS)
     count = selection.count()
     if count == 0:
         raise ValueError(f"nothing matches {query!r}: there is nothing to bundle")
@@ -75,10 +76,10 @@ def bundle(
     _page(folder)
     rows = []
     texts = _Texts(data / "texts", clean)
-    for n, thin in enumerate(selection):
-        rows.append(desk.previewed(selecting.thin(thin)))
-        _write(data / "rollouts" / f"{n}.json", _whole(desk, thin.id), clean)
-        texts.add(desk.rollout(thin.id))
+    for n, row in enumerate(selection):
+        rows.append(desk.previewed(thin(row)))
+        _write(data / "rollouts" / f"{n}.json", _whole(desk, row.id), clean)
+        texts.add(desk.rollout(row.id))
         if progress is not None:
             progress(n + 1, count)
     about = {"rows": rows, "query": query, "texts": texts.close()}
@@ -96,7 +97,7 @@ def _metrics(store: Store, rows: list[s.Row]) -> list[dict[str, Any]]:
             "project": project or "",
             "run": run,
             "metrics": {
-                name: [(step, selecting.number(value)) for step, value in points]
+                name: [(step, number(value)) for step, value in points]
                 for name, points in store.metrics(run, project).items()
             },
         }

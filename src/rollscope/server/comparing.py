@@ -13,7 +13,7 @@ from ..model import Message, Rollout
 from . import params as p
 from . import shapes as s
 from .desk import Desk
-from .selecting import number, thin
+from .rows import number, thin
 
 
 def compare(desk: Desk, ask: p.Compare) -> s.Compared:

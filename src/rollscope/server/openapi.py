@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .shapes import Problem
+from .shapes import Listed, Problem
 from .table import Route
 from .version import VERSION
 
@@ -85,7 +85,11 @@ def _query_parameters(route: Route, components: dict[str, Any]) -> list[dict[str
 
 
 def _close(components: dict[str, Any], asked: set[str]) -> None:
-    """Answers always carry every field, defaults too: say so, or clients must ask twice."""
+    """Answers carry every field, defaults too: say so, or clients must ask twice. Of the rows
+    of a page they carry what was asked for."""
     for name, schema in components.items():
-        if name not in asked and "properties" in schema:
+        if name == Listed.__name__:
+            for field in schema["properties"].values():
+                field.pop("default", None)
+        elif name not in asked and "properties" in schema:
             schema["required"] = sorted(schema["properties"])

@@ -32,6 +32,8 @@ class PageOf(Selection, kw_only=True):
     """Place of the first row wanted; the scroll bar's way to page."""
     cursor: Text = ""
     """`next` of the page before; wins over `at`."""
+    columns: Text = ""
+    """Fields that the rows have besides `id`, with commas between; empty: all. Fewer are faster."""
 
 
 class FacetsOf(Selection, kw_only=True):

@@ -17,7 +17,7 @@ from . import params as p
 from . import shapes as s
 from .desk import Desk, NotFound
 from .hits import find_hits
-from .selecting import number, thin
+from .rows import number, thin
 
 ANSWER = 4000
 """Characters of the final answer that are shown beside the reference."""

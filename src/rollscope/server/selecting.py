@@ -9,52 +9,17 @@ from typing import Any
 from ..adapters import HOW_TO_RECORD
 from ..query import keys as query_keys
 from ..query.overview import exactly
-from ..query.rows import COLUMNS as ALL_COLUMNS
-from ..query.rows import Row as Thin
 from ..query.selection import Selection
 from ..store.writers import is_gone
 from . import params as p
 from . import shapes as s
 from .desk import Desk
 from .labels import LAUNCH
+from .rows import COLUMNS, FIELDS, columns, listed, number, thin
 from .version import VERSION
 
 DEFAULT_ORDER = "-step,group,task,index"
 """Newest step first, group by group: siblings stand together."""
-
-COLUMNS = tuple(
-    name for name in (*s.Row.__struct_fields__, "start", "end", "launch") if name in ALL_COLUMNS
-)
-
-
-def number(value: Any) -> s.Number:
-    """A number as JSON can carry it."""
-    if value is None:
-        return None
-    known = float(value)
-    if math.isfinite(known):
-        return known
-    return "NaN" if math.isnan(known) else "Infinity" if known > 0 else "-Infinity"
-
-
-def thin(row: Thin) -> s.Row:
-    """A row of a list."""
-    known = row.asdict()
-    start, end = known.get("start"), known.get("end")
-    fields = {name: known[name] for name in s.Row.__struct_fields__ if name in known}
-    fields |= {
-        "reward": number(known["reward"]),
-        "advantage": number(known["advantage"]),
-        "rewards": {k: number(v) for k, v in (known["rewards"] or {}).items()},
-        "tools": known["tools"] or [],
-        "labels": known["labels"] or [],
-        "flags": known["flags"] or [],
-        "duration": number(end - start) if start is not None and end is not None else None,
-    }
-    for name in ("prompt_preview", "preview"):
-        text = fields.get(name)
-        fields[name] = text[:600] if text else text
-    return s.Row(**fields)
 
 
 def status(desk: Desk, _: p.Nothing) -> s.Status:
@@ -106,8 +71,9 @@ def runs(desk: Desk, _: p.Nothing) -> s.Runs:
 
 def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
     """A window of a selection, thin."""
-    order = ask.order or DEFAULT_ORDER
-    selection = desk.store.rollouts(ask.q, order=order, columns=COLUMNS)
+    order, fields = ask.order or DEFAULT_ORDER, _fields(ask.columns)
+    generation = desk.generation  # before anything is read: what comes later is news
+    selection = desk.store.rollouts(ask.q, order=order, columns=columns(fields))
     matched, superseded = _counts(desk, selection)
     at, after = ask.at, None
     if ask.cursor:
@@ -121,13 +87,21 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
         following = None
     reached = at + len(rows)
     return s.Page(
-        rows=[thin(row) for row in rows],
+        rows=[listed(row, fields) for row in rows],
         at=at,
         count=matched,
         superseded=superseded,
         next=f"{reached}~{following}" if following else None,
-        generation=desk.generation,
+        generation=generation,
     )
+
+
+def _fields(asked: str) -> tuple[str, ...]:
+    """The fields of a row that are asked for; `id` always is."""
+    names = _names(asked)
+    if unknown := [name for name in names if name not in FIELDS]:
+        raise ValueError(f"no such column: {', '.join(unknown)} (known: {', '.join(FIELDS)})")
+    return tuple(dict.fromkeys(("id", *names))) if names else FIELDS
 
 
 def _counts(desk: Desk, selection: Selection) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import anyio.to_thread
 from . import params as p
 from . import shapes as s
 from .desk import Desk
-from .selecting import COLUMNS, thin
+from .rows import COLUMNS, thin
 
 LOOK = 0.7
 """Seconds between looks at the store: with the writer's flush, new rollouts show within two."""

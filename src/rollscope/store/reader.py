@@ -267,6 +267,10 @@ class Reader:
         """Goes up whenever `refresh` has found something new."""
         return self._version // 2
 
+    def is_still(self, version: int) -> bool:
+        """Is the store as it was in that version, and nothing of it just changing?"""
+        return self._version == 2 * version
+
     def refresh(self) -> bool:
         """See what changed in the store. Returns whether anything did."""
         with self._lock:

@@ -1,6 +1,6 @@
 /** One function per question the page can ask. The same interface is answered by a server
  * (`http`) and, in a bundle, by the files beside the page (`files.ts`). */
-import type * as T from "./types";
+import * as T from "./types";
 
 export type Params = Record<string, string | number | boolean | null | undefined>;
 
@@ -32,7 +32,8 @@ export interface Api {
   readonly fixed: boolean;
   status(signal?: AbortSignal): Promise<T.Status>;
   runs(signal?: AbortSignal): Promise<{ runs: T.Run[] }>;
-  rollouts(p: { q: string; order: string; at: number; limit: number }, s?: AbortSignal): Promise<T.Page>;
+  /** Rows with the fields of `T.LISTED` and these columns. */
+  rollouts(p: { q: string; order: string; at: number; limit: number; columns: string[] }, s?: AbortSignal): Promise<T.Page>;
   /** One rollout, with its messages from `first` on where that is not slower than without. */
   detail(id: string, first: number, s?: AbortSignal): Promise<T.Detail>;
   messages(id: string, first: number, count: number, s?: AbortSignal): Promise<T.Bodies>;
@@ -103,7 +104,7 @@ export const http: Api = {
   fixed: false,
   status: (s) => get("status", {}, s),
   runs: (s) => get("runs", {}, s),
-  rollouts: (p, s) => get("rollouts", p, s),
+  rollouts: (p, s) => get("rollouts", { ...p, columns: [...new Set([...T.LISTED, ...p.columns])].join(",") }, s),
   detail: (id, first, s) => get(one(id), { first, count: WINDOW }, s),
   messages: (id, first, count, s) => get(`${one(id)}/messages`, { first, count }, s),
   text: (id, n, start, s) => get(`${one(id)}/messages/${n}`, { start }, s),

@@ -520,7 +520,7 @@ export interface components {
          * @description A window of a selection.
          */
         Page: {
-            rows: components["schemas"]["Row"][];
+            rows: components["schemas"]["Listed"][];
             at: number;
             count: number;
             /** @default 0 */
@@ -531,85 +531,49 @@ export interface components {
             generation: string;
         };
         /**
-         * Row
-         * @description One rollout, thin: what a list shows.
+         * Listed
+         * @description One rollout of a page: `id`, and those of the other fields that were asked for.
          */
-        Row: {
+        Listed: {
             id: string;
-            /** @default null */
-            project: string | null;
-            /** @default null */
-            run: string | null;
-            /** @default null */
-            step: number | null;
-            /** @default null */
-            trained_step: number | null;
-            /** @default null */
-            split: string | null;
-            /** @default null */
-            dataset: string | null;
-            /** @default null */
-            task: string | null;
-            /** @default null */
-            group: string | null;
-            /** @default null */
-            index: number | null;
-            /** @default null */
-            attempt: number | null;
-            /** @default null */
-            reward: number | string | null;
-            /** @default {} */
-            rewards: {
+            project?: string | null;
+            run?: string | null;
+            step?: number | null;
+            trained_step?: number | null;
+            split?: string | null;
+            dataset?: string | null;
+            task?: string | null;
+            group?: string | null;
+            index?: number | null;
+            attempt?: number | null;
+            reward?: number | string | null;
+            rewards?: {
                 [key: string]: number | string | null;
             };
-            /** @default null */
-            advantage: number | string | null;
-            /** @default null */
-            stop_reason: string | null;
-            /** @default null */
-            truncated: boolean | null;
-            /** @default null */
-            fate: string | null;
-            /** @default null */
-            fate_reason: string | null;
-            /** @default null */
-            error_kind: string | null;
-            /** @default null */
-            error_type: string | null;
-            /** @default null */
-            time: number | null;
-            /** @default null */
-            duration: number | string | null;
-            /** @default null */
-            policy_version: number | null;
-            /** @default null */
-            environment: string | null;
-            /** @default null */
-            open: boolean | null;
-            /** @default null */
-            superseded: boolean | null;
-            /** @default null */
-            messages: number | null;
-            /** @default null */
-            turns: number | null;
-            /** @default null */
-            prompt_tokens: number | null;
-            /** @default null */
-            response_tokens: number | null;
-            /** @default [] */
-            tools: string[];
-            /** @default null */
-            version_min: number | null;
-            /** @default null */
-            version_max: number | null;
-            /** @default [] */
-            labels: string[];
-            /** @default [] */
-            flags: string[];
-            /** @default null */
-            prompt_preview: string | null;
-            /** @default null */
-            preview: string | null;
+            advantage?: number | string | null;
+            stop_reason?: string | null;
+            truncated?: boolean | null;
+            fate?: string | null;
+            fate_reason?: string | null;
+            error_kind?: string | null;
+            error_type?: string | null;
+            time?: number | null;
+            duration?: number | string | null;
+            policy_version?: number | null;
+            environment?: string | null;
+            open?: boolean | null;
+            superseded?: boolean | null;
+            messages?: number | null;
+            turns?: number | null;
+            prompt_tokens?: number | null;
+            response_tokens?: number | null;
+            tools?: string[];
+            version_min?: number | null;
+            version_max?: number | null;
+            labels?: string[];
+            flags?: string[];
+            prompt_preview?: string | null;
+            preview?: string | null;
         };
         /**
          * Start
@@ -762,6 +726,87 @@ export interface components {
             preview: string | null;
             /** @default null */
             reference: unknown;
+        };
+        /**
+         * Row
+         * @description One rollout, thin: what a list shows.
+         */
+        Row: {
+            id: string;
+            /** @default null */
+            project: string | null;
+            /** @default null */
+            run: string | null;
+            /** @default null */
+            step: number | null;
+            /** @default null */
+            trained_step: number | null;
+            /** @default null */
+            split: string | null;
+            /** @default null */
+            dataset: string | null;
+            /** @default null */
+            task: string | null;
+            /** @default null */
+            group: string | null;
+            /** @default null */
+            index: number | null;
+            /** @default null */
+            attempt: number | null;
+            /** @default null */
+            reward: number | string | null;
+            /** @default {} */
+            rewards: {
+                [key: string]: number | string | null;
+            };
+            /** @default null */
+            advantage: number | string | null;
+            /** @default null */
+            stop_reason: string | null;
+            /** @default null */
+            truncated: boolean | null;
+            /** @default null */
+            fate: string | null;
+            /** @default null */
+            fate_reason: string | null;
+            /** @default null */
+            error_kind: string | null;
+            /** @default null */
+            error_type: string | null;
+            /** @default null */
+            time: number | null;
+            /** @default null */
+            duration: number | string | null;
+            /** @default null */
+            policy_version: number | null;
+            /** @default null */
+            environment: string | null;
+            /** @default null */
+            open: boolean | null;
+            /** @default null */
+            superseded: boolean | null;
+            /** @default null */
+            messages: number | null;
+            /** @default null */
+            turns: number | null;
+            /** @default null */
+            prompt_tokens: number | null;
+            /** @default null */
+            response_tokens: number | null;
+            /** @default [] */
+            tools: string[];
+            /** @default null */
+            version_min: number | null;
+            /** @default null */
+            version_max: number | null;
+            /** @default [] */
+            labels: string[];
+            /** @default [] */
+            flags: string[];
+            /** @default null */
+            prompt_preview: string | null;
+            /** @default null */
+            preview: string | null;
         };
         /** Funnel */
         Funnel: {
@@ -1327,6 +1372,7 @@ export interface operations {
                 limit?: number;
                 at?: number;
                 cursor?: string;
+                columns?: string;
             };
             header?: never;
             path?: never;

@@ -7,7 +7,31 @@ export type Num = number | string | null;
 export type Status = Schemas["Status"];
 export type Run = Schemas["Run"];
 export type Row = Schemas["Row"];
-export type Page = Schemas["Page"];
+
+/** Fields that the rows of a selection always have: what lists show. */
+export const LISTED = [
+  "run",
+  "step",
+  "task",
+  "group",
+  "index",
+  "attempt",
+  "reward",
+  "advantage",
+  "fate",
+  "stop_reason",
+  "response_tokens",
+  "turns",
+  "open",
+  "labels",
+  "flags",
+  "prompt_preview",
+  "preview",
+] as const satisfies (keyof Row)[];
+/** A row of a selection. Other fields are there if the table shows them. */
+export type Listed = Pick<Row, "id" | (typeof LISTED)[number]> & Partial<Row>;
+/** A window of a selection that was asked for with what every list shows. */
+export type Page = Omit<Schemas["Page"], "rows"> & { rows: Listed[] };
 export type Detail = Schemas["Detail"];
 export type Outline = Schemas["Outline"];
 export type Note = Schemas["Note"];

@@ -2,12 +2,12 @@
 import type { Num } from "../api/types";
 
 /** What stands where nothing is known. */
+export const MISSING = "–";
+
 /** A rollout's place in its group: `#5`, and which try it was if there were several. */
 export function placeOf(row: { index: number | null; attempt: number | null }): string {
   return `#${row.index ?? "–"}${row.attempt ? ` try ${row.attempt + 1}` : ""}`;
 }
-
-export const MISSING = "–";
 
 /** The finite number, or null (missing, NaN, infinities). */
 export function finite(value: Num | undefined): number | null {

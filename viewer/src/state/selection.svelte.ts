@@ -1,10 +1,16 @@
 /** The rollouts that the query selects: a window of them, however many there are. */
 import type { Api } from "../api/client";
-import type { Row } from "../api/types";
+import type { Listed, Row } from "../api/types";
 import { needles } from "../lib/query";
 
 const PAGE = 100;
 const KEPT = 30; // pages kept in memory: about 3,000 rows
+
+interface Page {
+  rows: Listed[];
+  /** The columns that it was asked for with. */
+  columns: string[];
+}
 
 export class Selection {
   count = $state<number | null>(null);
@@ -23,7 +29,8 @@ export class Selection {
   #api: Api;
   #q = "";
   #order = "";
-  #pages = new Map<number, Row[]>();
+  #columns: string[] = [];
+  #pages = new Map<number, Page>();
   #asked = new Map<number, { stop: AbortController; done: Promise<void> }>();
   #first: Promise<void> = Promise.resolve();
   #search: AbortController | undefined;
@@ -58,8 +65,12 @@ export class Selection {
     return !order && needles(q).length > 0;
   }
 
-  /** Selects anew. */
-  select(q: string, order: string): void {
+  /** Selects anew. Rows that lack a column are asked for again when they come in sight. */
+  select(q: string, order: string, columns: string[]): void {
+    if (String(columns) !== String(this.#columns)) {
+      this.#columns = columns;
+      this.version++;
+    }
     if (q === this.#q && order === this.#order && this.count !== null) return;
     this.#q = q;
     this.#order = order;
@@ -91,20 +102,22 @@ export class Selection {
   refresh(first: number): void {
     if (this.#found || this.stale) return;
     const page = Math.floor(first / PAGE);
-    for (const other of [...this.#pages.keys()]) if (Math.abs(other - page) > 1) this.#pages.delete(other);
-    void this.#load(page, true);
+    for (const other of [...this.#pages.keys()]) {
+      if (other === page || other === page + 1) void this.#load(other, true);
+      else this.#pages.delete(other);
+    }
   }
 
   /** The row at a place, if it is loaded; asks for it if not. */
-  row(at: number): Row | undefined {
+  row(at: number): Listed | undefined {
     if (this.#found) return this.#found[at];
     const page = Math.floor(at / PAGE);
-    const rows = this.#pages.get(page);
-    if (!rows && !this.stale) {
+    const known = this.#pages.get(page);
+    if (known?.columns !== this.#columns && !this.stale) {
       this.#leave(page);
       void this.#load(page);
     }
-    return rows?.[at % PAGE];
+    return known?.rows[at % PAGE];
   }
 
   /** Stops asking for pages that were scrolled past. */
@@ -141,7 +154,7 @@ export class Selection {
       const at = this.#found.findIndex((row) => row.id === id);
       return at < 0 ? null : at;
     }
-    for (const [page, rows] of this.#pages) {
+    for (const [page, { rows }] of this.#pages) {
       const at = rows.findIndex((row) => row.id === id);
       if (at >= 0) return page * PAGE + at;
     }
@@ -149,7 +162,7 @@ export class Selection {
   }
 
   /** Waits for a row. */
-  async fetch(at: number): Promise<Row | undefined> {
+  async fetch(at: number): Promise<Listed | undefined> {
     await this.#first;
     if (!this.#found && !this.#pages.has(Math.floor(at / PAGE))) await this.#load(Math.floor(at / PAGE));
     return this.row(at);
@@ -184,12 +197,13 @@ export class Selection {
   }
 
   async #fetch(page: number, signal: AbortSignal): Promise<void> {
+    const columns = this.#columns;
     try {
-      const answer = await this.#api.rollouts({ q: this.#q, order: this.#order, at: page * PAGE, limit: PAGE }, signal);
+      const answer = await this.#api.rollouts({ q: this.#q, order: this.#order, at: page * PAGE, limit: PAGE, columns }, signal);
       if (signal.aborted) return;
       if (this.stale) this.#drop();
       this.#pages.delete(page);
-      this.#pages.set(page, answer.rows);
+      this.#pages.set(page, { rows: answer.rows, columns });
       const oldest = this.#pages.keys().next().value;
       if (this.#pages.size > KEPT && oldest !== undefined) this.#pages.delete(oldest);
       this.count = answer.count;
@@ -202,7 +216,7 @@ export class Selection {
       if (this.stale) this.#drop();
       this.error = error as Error;
       this.count ??= 0;
-      this.#pages.set(page, []); // not asked again and again
+      this.#pages.set(page, { rows: [], columns }); // not asked again and again
     }
   }
 

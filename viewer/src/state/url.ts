@@ -24,11 +24,42 @@ export interface State {
   kind: string;
   tasksOrder: string;
   find: string;
-  cols: string[];
+  cols: Choice[];
   metric: string;
 }
 
-export const COLUMNS = ["reward", "advantage", "step", "index", "task", "fate", "stop_reason", "response_tokens", "turns", "preview"];
+/** Columns that the table can show. */
+export const CHOICES = [
+  "reward",
+  "advantage",
+  "run",
+  "project",
+  "step",
+  "trained_step",
+  "split",
+  "index",
+  "attempt",
+  "task",
+  "dataset",
+  "group",
+  "environment",
+  "fate",
+  "fate_reason",
+  "stop_reason",
+  "error_kind",
+  "response_tokens",
+  "prompt_tokens",
+  "turns",
+  "duration",
+  "time",
+  "policy_version",
+  "labels",
+  "preview",
+  "prompt_preview",
+] as const;
+export type Choice = (typeof CHOICES)[number];
+
+export const COLUMNS: Choice[] = ["reward", "advantage", "step", "index", "task", "fate", "stop_reason", "response_tokens", "turns", "preview"];
 
 export const EMPTY: State = {
   screen: "read",
@@ -57,7 +88,7 @@ const list = (text: string | null): string[] => (text ? text.split(",").filter(B
 /** What an address says. Unknown words are left out, never an error: links live long. */
 export function read(search: string): State {
   const p = new URLSearchParams(search);
-  const cols = list(p.get("cols"));
+  const cols = list(p.get("cols")).filter((name) => CHOICES.some((choice) => choice === name)) as Choice[];
   return {
     screen: among(SCREENS, p.get("s"), "read"),
     q: p.get("q") ?? "",

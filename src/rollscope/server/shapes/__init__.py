@@ -54,6 +54,7 @@ from .rollout import (
 )
 from .rows import (
     Found,
+    Listed,
     Number,
     Page,
     Place,
@@ -96,6 +97,7 @@ __all__ = [
     "Key",
     "Keys",
     "Label",
+    "Listed",
     "Login",
     "Neighbours",
     "News",

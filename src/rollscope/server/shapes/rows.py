@@ -50,10 +50,14 @@ class Row(msgspec.Struct, kw_only=True):
     preview: str | None = None
 
 
+class Listed(Row, kw_only=True):
+    """One rollout of a page: `id`, and those of the other fields that were asked for."""
+
+
 class Page(msgspec.Struct, kw_only=True):
     """A window of a selection."""
 
-    rows: list[Row]
+    rows: list[Listed]
     at: int
     """Place of the first row in the selection."""
     count: int

@@ -1,0 +1,85 @@
+"""Rollouts as rows of an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..query.rows import COLUMNS as ALL
+from ..query.rows import Row
+from . import shapes as s
+
+FIELDS = s.Row.__struct_fields__
+
+_FROM = {"duration": ("start", "end")}
+"""Fields that are made of other columns than the one of their name."""
+
+PREVIEW = 600
+"""Characters of a text in a list."""
+
+
+def columns(fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
+    """The store's columns that these fields of a row are made from."""
+    return tuple(name for field in fields for name in _FROM.get(field, (field,)) if name in ALL)
+
+
+COLUMNS = columns()
+"""Those of a whole row."""
+
+
+def number(value: Any) -> s.Number:
+    """A number as JSON can carry it."""
+    if value is None:
+        return None
+    known = float(value)
+    if math.isfinite(known):
+        return known
+    return "NaN" if math.isnan(known) else "Infinity" if known > 0 else "-Infinity"
+
+
+def _parts(rewards: dict[str, Any] | None) -> dict[str, s.Number]:
+    return {name: number(value) for name, value in (rewards or {}).items()}
+
+
+def _cut(text: str | None) -> str | None:
+    return text and text[:PREVIEW]
+
+
+def _list(found: list[str] | None) -> list[str]:
+    return found or []
+
+
+_SHAPED: dict[str, Callable[[Any], Any]] = {
+    "reward": number,
+    "advantage": number,
+    "rewards": _parts,
+    "tools": _list,
+    "labels": _list,
+    "flags": _list,
+    "prompt_preview": _cut,
+    "preview": _cut,
+}
+
+
+def _value(row: Row, field: str) -> Any:
+    if field == "duration":
+        known = row.start is not None and row.end is not None
+        return number(row.end - row.start) if known else None
+    value = row[field]
+    return _SHAPED[field](value) if field in _SHAPED else value
+
+
+def thin(row: Row) -> s.Row:
+    """One rollout with all that a list can show."""
+    return s.Row(**{field: _value(row, field) for field in FIELDS})
+
+
+_UNASKED = dict.fromkeys(FIELDS, msgspec.UNSET)
+
+
+def listed(row: Row, fields: tuple[str, ...]) -> s.Listed:
+    """One rollout with these fields: the others are not in the answer."""
+    return s.Listed(**_UNASKED | {field: _value(row, field) for field in fields})
