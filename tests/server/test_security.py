@@ -11,24 +11,55 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from rollscope.server.security import COOKIE, Rate, is_loopback
+from rollscope.server.security import COOKIE, Gate, Rate, is_loopback
 from rollscope.server.serve import address, welcome
 
 from .conftest import Served
 
+FORGED = [
+    *("evil.example", "localhost.evil.example", "127.0.0.1.nip.io:80", "0.0.0.0", "[::]", "127.1"),
+    *("", "@", "[::1", "[localhost]", "localhost]", "localhost, evil.example", "2130706433"),
+    *(
+        "evil.example@localhost",
+        "localhost@evil.example",
+        "a:b@localhost",
+        "localhost/evil.example",
+    ),
+    *("localhost?evil.example", "localhost#evil.example", "localhost:port", "localhost\\evil"),
+]
+OURS = ["localhost:1234", "LOCALHOST", "localhost.", "127.0.0.1", "127.8.8.8:1", "[::1]:80"]
+
 
 def test_a_forged_host_is_refused(site: Served) -> None:
-    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io:80", "", "[::1", "@"):
+    for host in FORGED:
         assert site.raw("runs", headers={"host": host}).status_code == 403, host
-    for host in ("localhost:1234", "127.0.0.1", "[::1]:80"):
+    for host in OURS:
         assert site.raw("runs", headers={"host": host}).status_code == 200, host
 
 
 def test_pages_of_other_sites_are_refused(site: Served) -> None:
-    assert site.raw("runs", headers={"origin": "https://evil.example"}).status_code == 403
-    assert site.raw("runs", headers={"origin": "null"}).status_code == 403
-    assert site.raw("runs", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    here = site.url.removeprefix("http://")
+    for origin in ("https://evil.example", "null", "", "http://[", "http://", here, "file://",
+                   f"http://{here}.evil.example", f"http://{here}@evil.example"):  # fmt: skip
+        assert site.raw("runs", headers={"origin": origin}).status_code == 403, origin
+    assert site.raw("runs", headers={"origin": site.url}).status_code == 200
+    for place in ("cross-site", "same-site"):
+        assert site.raw("runs", headers={"sec-fetch-site": place}).status_code == 403
     assert site.raw("runs", headers={"sec-fetch-site": "same-origin"}).status_code == 200
+
+
+def test_a_link_from_elsewhere_may_be_followed_but_nothing_be_sent(site: Served) -> None:
+    followed = {
+        "sec-fetch-site": "cross-site",
+        "sec-fetch-mode": "navigate",
+        "sec-fetch-dest": "document",
+    }
+    assert requests.get(site.url, headers=followed, timeout=60).ok
+    framed = followed | {"sec-fetch-dest": "iframe"}
+    assert requests.get(site.url, headers=framed, timeout=60).status_code == 403
+    for path in ("labels", "login"):
+        sent = requests.post(f"{site.url}/api/{path}", json={}, headers=followed, timeout=60)
+        assert sent.status_code == 403
 
 
 def test_only_json_is_taken(site: Served) -> None:
@@ -96,14 +127,31 @@ def test_the_printed_link_logs_in_and_takes_the_token_out_of_the_address(
         assert not requests.get(f"{site.url}/login?token=bad", timeout=60).cookies
 
 
-def test_guessing_a_token_is_slowed_down(serve: Callable[..., Any], store_dir: Path) -> None:
-    with serve(store_dir, token="secret", hosts=None) as site:
-        codes = [
-            site.raw("runs", headers={"authorization": f"Bearer {n}"}).status_code
-            for n in range(20)
-        ]
-        assert codes[0] == 401
-        assert codes[-1] == 429
+def test_guessing_a_token_is_slowed_down_at_every_door(
+    serve: Callable[..., Any], store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After too many guesses the right token is refused, too: else one could go on guessing."""
+
+    def bearer(site: Served, token: str) -> int:
+        return site.raw("runs", headers={"authorization": f"Bearer {token}"}).status_code
+
+    def login(site: Served, token: str) -> int:
+        url = f"{site.url}/api/login"
+        return requests.post(url, json={"token": token}, timeout=60).status_code
+
+    def link(site: Served, token: str) -> int:
+        url = f"{site.url}/login?token={token}"
+        return 200 if requests.get(url, timeout=60, allow_redirects=False).cookies else 401
+
+    monkeypatch.setattr(Gate, "again", 0.0)  # a slow machine would get some back
+    for door in (bearer, login, link):
+        with serve(store_dir, token="secret", hosts=None) as site:
+            session = requests.Session()
+            session.get(f"{site.url}/login?token=secret", timeout=60)
+            assert {door(site, str(n)) for n in range(10)} == {401}
+            refused = [bearer(site, "secret"), login(site, "secret"), link(site, "secret")]
+            assert refused == [429, 429, 401]
+            assert session.get(f"{site.url}/api/runs", timeout=60).ok, "who is in stays in"
 
 
 def test_labels_are_refused_where_they_are_not_allowed(

@@ -27,7 +27,7 @@ from . import shapes as s
 from .desk import Desk, NotFound
 from .openapi import describe
 from .routes import ROUTES
-from .security import Guard, Rate, refusal, set_cookie
+from .security import Gate, Guard, client, refusal
 from .table import Route
 
 STATIC = Path(__file__).parent.parent / "viewer" / "static"
@@ -50,6 +50,7 @@ def app(
     is safe only with a `token`.
     """
     desk = Desk(store, can_label=allow_labels)
+    gate = Gate(token)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -60,8 +61,8 @@ def app(
     description = msgspec.json.encode(describe(ROUTES))
     routes += [
         Path_("/api/openapi.json", _fixed(description)),
-        Path_("/api/login", _login(token), methods=["POST"]),
-        Path_("/login", _login_link(token)),
+        Path_("/api/login", _login(gate), methods=["POST"]),
+        Path_("/login", _login_link(gate)),
         Path_("/api/{rest:path}", _unknown),
         Path_("/", _page),
     ]
@@ -72,7 +73,7 @@ def app(
         lifespan=lifespan,
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
     )
-    return Guard(inner, token=token, hosts=hosts)
+    return Guard(inner, gate, hosts)
 
 
 def _route(desk: Desk, route: Route) -> Path_:
@@ -220,44 +221,24 @@ async def _page(_: Request) -> Response:
     return Response(index.read_bytes(), media_type="text/html")
 
 
-def _login(token: str | None) -> Any:
-    guesses = Rate(per_second=1 / 6, burst=10)
-
+def _login(gate: Gate) -> Any:
     async def answer(request: Request) -> Response:
-        if not guesses.allows(request.client.host if request.client else "?"):
-            return refusal(429, "too many tries; wait a minute")
         try:
             given = msgspec.json.decode(await _body(request), type=s.Login).token
         except (ValueError, msgspec.MsgspecError) as error:
             return refusal(400, str(error))
-        return _enter(request, token, given)
+        refused = gate.judge(client(request.scope), given)
+        return refused or gate.open(_json(s.Done()), secure=request.url.scheme == "https")
 
     return answer
 
 
-def _enter(request: Request, token: str | None, given: str) -> Response:
-    if not Guard(_page_app, token=token).right(given):
-        return refusal(401, "the token is wrong")
-    response = _json(s.Done())
-    if token is not None:
-        set_cookie(response, token, secure=request.url.scheme == "https")
-    return response
-
-
-async def _page_app(*_: Any) -> None:
-    raise AssertionError("only asked about tokens")
-
-
-def _login_link(token: str | None) -> Any:
+def _login_link(gate: Gate) -> Any:
     """The link that is printed: takes the token out of the address and into the cookie."""
-    guesses = Rate(per_second=1 / 6, burst=10)
 
     async def answer(request: Request) -> Response:
-        given = request.query_params.get("token", "")
-        allowed = guesses.allows(request.client.host if request.client else "?")
-        response = RedirectResponse("/", 303)
-        if allowed and token is not None and Guard(_page_app, token=token).right(given):
-            set_cookie(response, token, secure=request.url.scheme == "https")
-        return response
+        refused = gate.judge(client(request.scope), request.query_params.get("token", ""))
+        response = RedirectResponse("/", 303, headers={"cache-control": "no-store"})
+        return response if refused else gate.open(response, secure=request.url.scheme == "https")
 
     return answer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
@@ -58,6 +58,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+"""A name or an address, and a port: nothing else is a host, whatever a parser makes of it."""
+
+
 class Rate:
     """A bucket per client: `burst` at once, then `per_second`."""
 
@@ -66,29 +70,80 @@ class Rate:
         self.burst = burst
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def allows(self, who: str, cost: float = 1.0) -> bool:
+    def allows(self, who: str) -> bool:
+        """May one more be? It is counted if so."""
         now = time.monotonic()
-        left, then = self._left.pop(who, (self.burst, now))
-        left = min(self.burst, left + (now - then) * self.per_second)
-        allowed = left >= cost
-        self._left[who] = (left - cost if allowed else left, now)
+        left = self._now(who, now)
+        self._left.pop(who, None)
+        self._left[who] = (left - 1 if left >= 1 else left, now)
         while len(self._left) > 10_000:
             self._left.popitem(last=False)
-        return allowed
+        return left >= 1
+
+    def spent(self, who: str) -> bool:
+        """Is nothing left? Asking is not counted."""
+        return self._now(who, time.monotonic()) < 1
+
+    def _now(self, who: str, now: float) -> float:
+        left, then = self._left.get(who, (self.burst, now))
+        return min(self.burst, left + (now - then) * self.per_second)
+
+
+class Gate:
+    """Who knows the token. There is one, whatever door is knocked at: guesses are counted
+    together."""
+
+    again = 1 / 6
+    """Guesses that a client gets back each second."""
+
+    def __init__(self, token: str | None) -> None:
+        self.token = token
+        self.guesses = Rate(per_second=self.again, burst=10)
+
+    def refusal(self, who: str, headers: Headers) -> Response | None:
+        """The answer to a request that may not come in; None: it may."""
+        if self.token is None:
+            return None
+        given = token_given(headers)
+        if given is None:
+            return refusal(401, "a token is needed: the one that was printed at the start")
+        return None if same(given, proof(self.token)) else self.judge(who, given)
+
+    def judge(self, who: str, given: str) -> Response | None:
+        """Refuses a wrong token; and any, the right one too, of a client who guessed too often:
+        else guesses could come as fast as requests. Those with a cookie are not held up."""
+        if self.token is None:
+            return None
+        if self.guesses.spent(who):
+            return refusal(429, "too many wrong tokens; wait a minute")
+        if same(given, self.token):
+            return None
+        self.guesses.allows(who)
+        return refusal(401, "the token is wrong")
+
+    def open(self, response: Response, *, secure: bool) -> Response:
+        """Puts the proof into the cookie: from now on the browser may come in."""
+        if self.token is not None:
+            response.set_cookie(
+                COOKIE,
+                proof(self.token),
+                max_age=30 * DAY,
+                httponly=True,
+                samesite="strict",
+                secure=secure,
+            )
+        return response
 
 
 class Guard:
     """ASGI middleware: refuses what should not be asked and limits what answers may do."""
 
-    def __init__(
-        self, app: ASGIApp, *, token: str | None = None, hosts: Iterable[str] | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, hosts: Iterable[str] | None) -> None:
         self.app = app
-        self.token = token
+        self.gate = gate
         self.hosts = None if hosts is None else {host.lower() for host in hosts}
         """Names by which the server may be called; None: any (a token is asked for then)."""
         self.requests = Rate(per_second=100, burst=400)
-        self.guesses = Rate(per_second=1 / 6, burst=10)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -109,31 +164,14 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        who = (scope.get("client") or ("?",))[0]
+        who = client(scope)
         if not self._host_allowed(headers.get("host", "")):
             return refusal(403, "this server does not answer to that host name")
-        if not self._origin_allowed(headers):
+        if not self._origin_allowed(scope["method"], headers):
             return refusal(403, "this server answers only its own page")
         if not self.requests.allows(who):
             return refusal(429, "too many requests; wait a moment")
-        if self.token is None or not self._needs_token(scope):
-            return None
-        given = token_given(headers)
-        if given is None:
-            return refusal(401, "a token is needed: the one that was printed at the start")
-        if self.right(given):
-            return None
-        if not self.guesses.allows(who):
-            return refusal(429, "too many wrong tokens; wait a minute")
-        return refusal(401, "the token is wrong")
-
-    def right(self, given: str) -> bool:
-        """Is it the token, or the proof of it that the cookie carries? In constant time."""
-        if self.token is None:
-            return True
-        proofs = (self.token, proof(self.token))
-        same = [hmac.compare_digest(given.encode(), right.encode()) for right in proofs]
-        return any(same)
+        return self.gate.refusal(who, headers) if self._needs_token(scope) else None
 
     def _needs_token(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -142,21 +180,34 @@ class Guard:
     def _host_allowed(self, host: str) -> bool:
         if self.hosts is None:
             return True
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
-        return name.lower() in self.hosts or is_loopback(name)
+        name = match[1].lower()
+        return name in self.hosts or is_loopback(name)
 
-    def _origin_allowed(self, headers: Headers) -> bool:
-        """Pages of other sites may neither ask nor write, whatever the browser lets through."""
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            mode = headers.get("sec-fetch-mode")
-            return mode == "navigate" and headers.get("sec-fetch-dest") == "document"
+    def _origin_allowed(self, method: str, headers: Headers) -> bool:
+        """Pages of other sites may neither ask nor write, whatever the browser lets through.
+        That they link here is all right: somebody who follows a link only looks."""
         origin = headers.get("origin")
-        if origin is None:
+        if origin is not None:
+            place = origin.partition("://")[2].lower()
+            if not place or place != headers.get("host", "").lower():
+                return False
+        if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
             return True
-        return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        follows = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+        return method in ("GET", "HEAD") and follows == ("navigate", "document")
+
+
+def client(scope: Scope) -> str:
+    """The address that asks."""
+    return str((scope.get("client") or ("?",))[0])
+
+
+def same(given: str, right: str) -> bool:
+    """Compared in constant time."""
+    return hmac.compare_digest(given.encode(), right.encode())
 
 
 def proof(token: str) -> str:
@@ -174,17 +225,6 @@ def token_given(headers: Headers) -> str | None:
     except CookieError:
         return None
     return cookie[COOKIE].value if COOKIE in cookie else None
-
-
-def set_cookie(response: Response, token: str, *, secure: bool) -> None:
-    response.set_cookie(
-        COOKIE,
-        proof(token),
-        max_age=30 * DAY,
-        httponly=True,
-        samesite="strict",
-        secure=secure,
-    )
 
 
 def refusal(code: int, why: str) -> Response:
