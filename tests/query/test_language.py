@@ -262,6 +262,7 @@ ERRORS = {
     "x /(a/": ("the pattern cannot be read: missing ): (a", 2, 6, None),
     "task:/[/": ("the pattern cannot be read", 5, 8, None),
     "(" * 300: ("nested deeper", 100, 101, None),
+    "a " * 200: ("more than 100 terms", 200, 400, None),
 }
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
+import rollscope
+from rollscope.cli import main
+from rollscope.model import Message, Rollout
 from rollscope.server.openapi import describe
 from rollscope.server.routes import ROUTES
 from rollscope.server.shapes import Row
@@ -247,6 +253,35 @@ def test_hits_tell_where_the_words_stand(site: Served) -> None:
     assert found == {"baskets", "apples"}
 
 
+def test_patterns_are_found_where_the_engine_finds_them(site: Served) -> None:
+    """Also forms that Python's `re` does not know, and characters of several bytes."""
+    [row] = site.get("rollouts", q="task:unicode")["rows"]
+    [message] = [m for m in site.get(f"rollouts/{row['id']}/messages")["messages"]
+                 if m["role"] == "assistant"]  # fmt: skip
+
+    def found(q: str) -> list[str]:
+        hits = site.get(f"rollouts/{row['id']}/hits", q=f"assistant:{q}")["hits"]
+        assert all(hit["message"] == message["n"] for hit in hits)
+        return [message["text"][hit["start"] : hit["end"]] for hit in hits]
+
+    assert found(r"/\pL+/") == ["naïve", "漢字", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢"]
+    assert found(r"/(?i)NA|z*/") == ["na"]
+    assert found("/x*/") == []
+
+
+def test_a_pattern_that_would_never_end_in_python_ends(
+    tmp_path: Path, serve: Callable[..., Any]
+) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(Rollout(key="1", step=1, messages=[Message(role="assistant", content="x" * 60)]))
+    run.finish()
+    with serve(tmp_path) as site:
+        [row] = site.get("rollouts")["rows"]
+        hits = site.get(f"rollouts/{row['id']}/hits", q="/(x+x+)+y/ OR /x+/")["hits"]
+        assert [(hit["start"], hit["end"]) for hit in hits] == [(0, 60)]
+    assert main(["grep", "/(x+x+)+y/ OR /x+/", "--dir", str(tmp_path)]) == 0
+
+
 def test_a_text_search_tells_what_it_finds_and_how_far_it_is(site: Served) -> None:
     body = site.raw("search", q="baskets step:5").text
     news = [json.loads(line[5:]) for line in body.splitlines() if line.startswith("data:")]
@@ -276,3 +311,18 @@ def test_the_description_in_the_docs_is_the_one_that_is_served(site: Served) -> 
 
 def _id(site: Served, q: str) -> str:
     return str(site.get("rollouts", q=q, limit=1)["rows"][0]["id"])
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("rollouts", {"q": " OR ".join(f"word{n}" for n in range(400))}),
+        ("rollouts", {"cursor": "99999999999999999999~"}),
+        ("facets", {"keys": ",".join(f"rewards.{n}" for n in range(100))}),
+        ("histograms", {"keys": ",".join(f"rewards.{n}" for n in range(100))}),
+    ],
+)
+def test_too_much_is_refused_before_the_engine_is_asked(
+    site: Served, path: str, asked: dict[str, str]
+) -> None:
+    assert site.raw(path, **asked).status_code == 400

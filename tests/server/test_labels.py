@@ -11,6 +11,7 @@ import pytest
 import requests
 
 import rollscope
+from rollscope.cli import main
 from rollscope.model import Message, Rollout
 from rollscope.query import Store
 
@@ -60,6 +61,41 @@ def test_labels_last_after_the_server_is_gone(written: Path, serve: Callable[...
         id = site.get("rollouts")["rows"][0]["id"]
         put(site, rollout=id, label="good")
     assert Store(written).rollouts("label:good").ids() == [id]
+
+
+def test_labels_outlive_compaction(written: Path, serve: Callable[..., Any]) -> None:
+    with serve(written) as site:
+        id = site.get("rollouts")["rows"][0]["id"]
+        put(site, rollout=id, label="good", author="ada")
+        put(site, rollout=id, note="look here", message=0, author="ada")
+        before = site.get(f"rollouts/{id}")["notes"]
+    assert main(["compact", "--dir", str(written)]) == 0
+    assert list(written.glob("p/r/merged/*")), "it was compacted"
+    assert Store(written).rollouts("label:good").ids() == [id]
+    with serve(written) as site:
+        assert site.get(f"rollouts/{id}")["notes"] == before
+        put(site, rollout=id, label="good", value=False)
+        assert site.get("rollouts", q="label:good")["count"] == 0
+    assert main(["compact", "--dir", str(written)]) == 0
+    assert Store(written).rollouts("label:good").ids() == []
+
+
+def test_the_beginning_of_an_id_is_enough(written: Path, serve: Callable[..., Any]) -> None:
+    with serve(written) as site:
+        id = site.get("rollouts")["rows"][0]["id"]
+        put(site, rollout=id[:8], label="good")
+        assert [row["id"] for row in site.get("rollouts", q="label:good")["rows"]] == [id]
+
+
+def test_what_is_not_there_cannot_be_labelled(written: Path, serve: Callable[..., Any]) -> None:
+    with serve(written) as site:
+        id = site.get("rollouts")["rows"][0]["id"]
+        for wrong in ({"message": 1}, {"message": -1}, {"message": 10**30}, {"author": "x" * 999},
+                      {"label": "x" * 999}, {"label": ""}, {"value": None}):  # fmt: skip
+            body = {"rollout": id, "label": "good", **wrong}
+            answer = requests.post(f"{site.url}/api/labels", json=body, timeout=60)
+            assert answer.status_code == 400, wrong
+        assert site.get(f"rollouts/{id}")["notes"] == []
 
 
 def test_an_unknown_rollout_cannot_be_labelled(written: Path, serve: Callable[..., Any]) -> None:

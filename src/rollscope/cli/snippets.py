@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,24 +17,24 @@ AROUND = 24
 
 def snippet(store: Store, query: Query, id: str) -> str | None:
     """The first hit of a query's words in a rollout; None if the query has no words."""
-    from ..query.match import pattern
+    from ..query.places import places
 
-    wanted = [(t.role, pattern(t.test)) for t in query.terms if t.test is not None]
-    if not wanted:
+    said = list(_texts(store.get(id))) if query.terms else []
+    first: tuple[int, int, int] | None = None
+    for term in query.terms:
+        if term.test is None:
+            continue
+        mine = [n for n, (role, _) in enumerate(said) if term.role in (None, role)]
+        found = places(store, term.test, [said[n][1] for n in mine], 1)
+        hit = next(((n, *spans[0]) for n, spans in zip(mine, found, strict=True) if spans), None)
+        if hit is not None and (first is None or hit[0] < first[0]):
+            first = hit
+    if first is None:
         return None
-    for role, text in _texts(store.get(id)):
-        for asked, words in wanted:
-            if asked is not None and asked != role:
-                continue
-            try:
-                found = re.search(words, text)
-            except re.error:  # RE2 knows patterns that Python does not
-                continue
-            if found is not None:
-                start = max(0, found.start() - AROUND)
-                cut = text[start : found.end() + 200]
-                return f"{role}: {'…' if start else ''}{render.one_line(cut, 200)}"
-    return None
+    n, begin, end = first
+    role, text = said[n]
+    start = max(0, begin - AROUND)
+    return f"{role}: {'…' if start else ''}{render.one_line(text[start : end + 200], 200)}"
 
 
 def _texts(rollout: Rollout) -> Iterator[tuple[str, str]]:

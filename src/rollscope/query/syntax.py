@@ -68,6 +68,10 @@ Node = Term | Not | And | Or
 MAX_DEPTH = 100
 """Parentheses and negations nested deeper than this are refused, not recursed into."""
 
+MAX_TERMS = 100
+"""More terms than this are refused: each text term is a look at every text, and the engine takes
+gigabytes to prepare some hundreds of them. Many values of one key are one term (`id:a,b,c`)."""
+
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _PIECE = re.compile(r"[^\s:.,()\"]+")
@@ -101,6 +105,7 @@ class _Parser:
         self.check_key = check_key
         self.at = 0
         self.depth = 0
+        self.terms = 0
 
     def query(self) -> Node:
         self.space()
@@ -160,6 +165,10 @@ class _Parser:
 
     def term(self) -> Term:
         start = self.at
+        self.terms += 1
+        if self.terms > MAX_TERMS:
+            what = f"more than {MAX_TERMS} terms; values of one key can be listed: task:a,b,c"
+            raise self.error(what, start, len(self.text))
         key = self.key()
         if key is None:
             value = self.value(in_list=False)

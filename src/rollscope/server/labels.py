@@ -10,6 +10,7 @@ from typing import Any
 from ..capture.run import Run
 from ..capture.setup import Setup
 from ..query import Store
+from ..query.rows import Row
 from .shapes import Label
 from .version import VERSION
 
@@ -21,21 +22,20 @@ class Labels:
     """Writes labels into the runs that they are about."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self._root = Path(getattr(store.reader, "root", ""))
         self._runs: dict[tuple[str, str], Run] = {}
         self._lock = threading.Lock()
 
-    def write(self, label: Label) -> None:
-        """Keep a label or a note; it is on disk, and can be queried, when this returns."""
-        row = self._store.rollouts(f'id:"{label.rollout}"', limit=1, columns=("project", "run"))[0]
+    def write(self, row: Row, label: Label) -> None:
+        """Keep a label or a note of a rollout; it is on disk, and can be queried, when this
+        returns."""
         run = self._run(row.project or "default", row.run or "default")
         author = label.author or getpass.getuser()
         if label.label:
             said: dict[str, Any] = {f"label.{label.label}": label.value}
-            run.annotate(label.rollout, message=label.message, author=author, **said)
+            run.annotate(row.id, message=label.message, author=author, **said)
         if label.note:
-            run.annotate(label.rollout, message=label.message, author=author, note=label.note)
+            run.annotate(row.id, message=label.message, author=author, note=label.note)
         if not run.flush(10):
             raise TimeoutError("the label was not written within 10 seconds; is the disk full?")
 

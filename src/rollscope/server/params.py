@@ -9,6 +9,7 @@ from msgspec import Meta
 
 Text = Annotated[str, Meta(max_length=4000)]
 Whole = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Cursor = Annotated[str, Meta(max_length=4000, pattern="^([0-9]{1,9}~|$)")]
 
 
 class Nothing(msgspec.Struct, kw_only=True):
@@ -30,7 +31,7 @@ class PageOf(Selection, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     at: Whole = 0
     """Place of the first row wanted; the scroll bar's way to page."""
-    cursor: Text = ""
+    cursor: Cursor = ""
     """`next` of the page before; wins over `at`."""
     columns: Text = ""
     """Fields that the rows have besides `id`, with commas between; empty: all. Fewer are faster."""

@@ -373,5 +373,5 @@ def _other_steps(desk: Desk, me: Thin) -> tuple[str | None, str | None]:
 def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:
     """Where the query's text terms, or `find`, stand in this rollout."""
     rollout = desk.rollout(id)
-    found = find_hits(rollout, ask.q, ask.find)
+    found = find_hits(desk.store, rollout, ask.q, ask.find)
     return s.Hits(hits=found)

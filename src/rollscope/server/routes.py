@@ -16,8 +16,10 @@ def label(desk: Desk, _: p.Nothing, body: s.Label) -> s.Done:
         raise PermissionError("labels cannot be written here; start with --allow-labels")
     if not body.label and not body.note:
         raise ValueError("give a label or a note")
-    desk.find(body.rollout)
-    desk.labels.write(body)
+    row = desk.opened(body.rollout).row
+    if body.message is not None and body.message >= (known := len(desk.outline(row.id))):
+        raise ValueError(f"the rollout has {known} messages, counted from 0")
+    desk.labels.write(row, body)
     return s.Done()
 
 

@@ -386,7 +386,7 @@ def failures(desk: Desk, ask: p.Selection) -> s.Failures:
     kinds: dict[str, s.Bar] = {}
     for failure in found:
         name = failure.kind or "not known"
-        q = f"error_kind:{failure.kind}" if failure.kind else "has:error error_kind:none"
+        q = _kind_term(failure.kind) if failure.kind else "has:error error_kind:none"
         if failure.kind == "limit":
             q = "(error_kind:limit OR (truncated:true error:none))"
         kinds.setdefault(name, s.Bar(name=name, count=0, q=q)).count += failure.count
@@ -410,5 +410,18 @@ def failures(desk: Desk, ask: p.Selection) -> s.Failures:
     )
 
 
+def _kind_term(kind: str) -> str:
+    """As a person would type it, where that means the same."""
+    plain = kind.isidentifier() and kind.lower() != "none"
+    return f"error_kind:{kind}" if plain else exactly("error_kind", kind)
+
+
+NAMES = 40
+"""Fields of one question: the engine counts up to 64 at once."""
+
+
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if len(names) > NAMES:
+        raise ValueError(f"at most {NAMES} names, not {len(names)}")
+    return names

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -45,11 +46,12 @@ class Label(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A label to set or take back, or a note to write."""
 
     rollout: str
-    label: str | None = None
+    """Its id, or the beginning of it."""
+    label: Annotated[str, Meta(max_length=200)] | None = None
     value: bool = True
     note: str | None = None
-    message: int | None = None
-    author: str | None = None
+    message: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    author: Annotated[str, Meta(max_length=200)] | None = None
 
 
 class News(msgspec.Struct, kw_only=True):
