@@ -170,14 +170,33 @@ def test_rows_are_asked_for_before_anything_else_and_the_old_ones_stay_until_the
     assert {"rollouts", "facets", "histograms"} <= asked
 
 
-def test_a_text_search_is_the_only_look_at_all_texts(site: Served, look: Look) -> None:
-    page = ready(look(f"{site.url}/?q=baskets"))
+@pytest.mark.parametrize("order", ["", "&order=-response_tokens"])
+def test_a_text_search_is_the_only_look_at_all_texts(site: Served, look: Look, order: str) -> None:
+    page = ready(look(f"{site.url}/?q=baskets{order}"))
     expect(page.get_by_role("search")).to_contain_text(f"{STEPS * TASKS * SIBLINGS} of")
     facet = page.get_by_role("button", name=f"train {STEPS * TASKS * SIBLINGS}")
     expect(facet).to_be_visible()
     at_rest(page)
     looks = [url for url in page.asked if "q=baskets" in url and "/hits" not in url]
     assert [url.partition("?")[0].rpartition("/")[2] for url in looks] == ["", "search"]
+
+
+def test_what_a_text_search_found_is_sorted_as_the_server_sorts(site: Served, look: Look) -> None:
+    page = ready(look(f"{site.url}/?q=baskets&order=reward"))
+    first = page.get_by_role("listbox", name="Rollouts").get_by_role("option").first
+    sorted_rows = site.get("rollouts", q="baskets", order="reward", limit=1)["rows"]
+    expect(first).to_have_attribute("href", re.compile(f"id={sorted_rows[0]['id']}"))
+
+
+def test_a_text_search_that_finds_too_much_says_so_and_sorting_looks_at_all(
+    site: Served, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollscope.server.streams.FOUND", 10)
+    page = ready(look(f"{site.url}/?q=baskets"))
+    expect(page.get_by_role("search")).to_contain_text("the first 10 found")
+    expect(page.get_by_text("of the first 10 found")).to_be_visible()
+    page.get_by_role("combobox", name="Order").select_option("-reward")
+    expect(page.get_by_role("search")).to_contain_text(f"{STEPS * TASKS * SIBLINGS} of")
 
 
 def test_the_ribbon_chooses_steps(site: Served, look: Look) -> None:

@@ -36,7 +36,9 @@ def test_what_a_hit_could_end_is_told_at_the_end(store: Store) -> None:
 
 
 def test_a_search_stops_at_its_limit(store: Store) -> None:
+    assert not any(found.more for found in store.search("please"))
     told = list(store.search("please", limit=1))
+    assert told[-1].more and told[-1].done
     assert sum(len(t.rows) for t in told) == 1
     assert told[-1].done
 

@@ -27,6 +27,8 @@ class Found(NamedTuple):
     scanned: int
     total: int
     done: bool
+    more: bool = False
+    """Did it end because `limit` rollouts were found? Then there may be others."""
 
 
 class Search:
@@ -82,7 +84,8 @@ class Search:
                 if self._cancelled or self._left == 0:
                     return
                 for rows in self._look_at(relation):
-                    yield Found(rows, scanned, total, self._left == 0)
+                    full = self._left == 0
+                    yield Found(rows, scanned, total, done=full, more=full)
                 scanned += size
                 if self._left == 0:
                     return
@@ -91,7 +94,8 @@ class Search:
                 if last:
                     return
         if not self._cancelled and self._left != 0:
-            yield Found(self._tell(select(query, self._picked(), self._tail())), total, total, True)
+            rows = self._tell(select(query, self._picked(), self._tail()))
+            yield Found(rows, total, total, done=True, more=self._left == 0)
 
     def _look_at(self, relation: str) -> Iterator[list[Row]]:
         """Search one piece, and ask for the rollouts that had a hit in it, some at a time."""

@@ -53,7 +53,7 @@ async def search(desk: Desk, ask: p.Selection) -> AsyncIterator[tuple[str, Any]]
             if found is None:
                 return
             rows = [thin(row) for row in found.rows]
-            news = s.Found(rows=rows, scanned=found.scanned, total=found.total, done=found.done)
-            yield "found", news
+            _, scanned, total, done, more = found
+            yield "found", s.Found(rows=rows, scanned=scanned, total=total, done=done, more=more)
     finally:
         running.cancel()

@@ -20,6 +20,8 @@ export interface SearchNews {
   scanned: number;
   total: number;
   done: boolean;
+  /** It ended because it had found as many as the page holds. */
+  more: boolean;
 }
 
 /** What a running job's store tells. */

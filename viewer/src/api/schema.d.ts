@@ -1242,6 +1242,7 @@ export interface components {
             scanned: number;
             total: number;
             done: boolean;
+            more: boolean;
         };
     };
     responses: never;

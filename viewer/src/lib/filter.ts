@@ -47,13 +47,13 @@ function one(piece: string, hits: Hits): Test {
   if (name === "has") return (row) => !missing(valueOf(row, value));
   const values = /^["/]/.test(value) ? [value] : value.split(",");
   if (name in LISTS) return (row) => values.some((v) => (row[LISTS[name] as keyof Row] as string[]).some((entry) => same(entry, v)));
-  if (!(name in SAMPLE) && !name.startsWith("rewards.")) {
+  if (!(name in FIELDS) && !name.startsWith("rewards.")) {
     throw new Refused(400, { error: `this bundle cannot ask for "${name}"`, start: 0, end: piece.length, suggestions: [] });
   }
   return (row) => values.some((v) => holds(valueOf(row, name), v));
 }
 
-const SAMPLE: Record<string, true> = Object.fromEntries(
+const FIELDS: Record<string, true> = Object.fromEntries(
   "id project run step trained_step split dataset task group index attempt reward advantage stop_reason truncated fate fate_reason error_kind error_type time duration policy_version environment open superseded messages turns prompt_tokens response_tokens version_min version_max".split(" ").map((name) => [name, true as const]),
 );
 
@@ -84,17 +84,28 @@ function same(text: string, value: string): boolean {
   return text === (value.startsWith('"') ? value.slice(1, -1).replaceAll(/\\(.)/gs, "$1") : value);
 }
 
-/** Sorts rows: missing and NaN last, whichever way. */
+/** Can rows be sorted so here, as the server would? */
+export const sorts = (order: string): boolean => !order || order.replace(/^-/, "") in FIELDS;
+
+/** Sorts rows as the server does: missing and NaN last, whichever way; equal ones by id. */
 export function sorter(order: string): (rows: Row[]) => Row[] {
   if (!order) return (rows) => rows;
   const down = order.startsWith("-");
   const name = order.replace(/^-/, "");
   return (rows) =>
     rows.toSorted((a, b) => {
-      const [x, y] = [valueOf(a, name), valueOf(b, name)];
-      const [noX, noY] = [missing(x) || x === "NaN", missing(y) || y === "NaN"];
-      if (noX || noY) return Number(noX) - Number(noY);
-      const less = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
-      return down ? -less : less;
+      const [x, y] = [sortable(valueOf(a, name)), sortable(valueOf(b, name))];
+      if (x === null || y === null) return Number(x === null) - Number(y === null) || compare(a.id, b.id);
+      return (down ? compare(y, x) : compare(x, y)) || compare(a.id, b.id);
     });
+}
+
+function sortable(x: unknown): number | string | null {
+  if (missing(x) || x === "NaN") return null;
+  if (x === "Infinity" || x === "-Infinity") return Number(x);
+  return typeof x === "number" ? x : String(x);
+}
+
+function compare(x: number | string, y: number | string): number {
+  return x < y ? -1 : x > y ? 1 : 0;
 }

@@ -1,6 +1,7 @@
 /** The rollouts that the query selects: a window of them, however many there are. */
 import type { Api } from "../api/client";
 import type { Listed, Row } from "../api/types";
+import { sorter, sorts } from "../lib/filter";
 import { needles } from "../lib/query";
 
 const PAGE = 100;
@@ -24,6 +25,8 @@ export class Selection {
   searching = $state.raw<{ scanned: number; total: number } | null>(null);
   /** How far a text search was when the person stopped it. */
   stopped = $state.raw<{ scanned: number; total: number } | null>(null);
+  /** A text search ended with as many as the page holds: there may be others. */
+  more = $state(false);
   generation = "";
 
   #api: Api;
@@ -34,6 +37,8 @@ export class Selection {
   #asked = new Map<number, { stop: AbortController; done: Promise<void> }>();
   #first: Promise<void> = Promise.resolve();
   #search: AbortController | undefined;
+  /** A sorted text search that has found more than the page holds: the server sorts it. */
+  #many = "";
   #found: Row[] | null = null;
   #far = new Map<string, number>();
   #looked = new Map<string, Promise<number | null>>();
@@ -62,7 +67,7 @@ export class Selection {
 
   /** Is it looked for in texts, and told as it is found? */
   streams(q: string, order: string): boolean {
-    return !order && needles(q).length > 0;
+    return needles(q).length > 0 && sorts(order) && this.#many !== `${q}\n${order}`;
   }
 
   /** Selects anew. Rows that lack a column are asked for again when they come in sight. */
@@ -76,6 +81,7 @@ export class Selection {
     this.#order = order;
     this.cancel();
     this.stopped = null;
+    this.more = false;
     this.#far.clear();
     this.#looked.clear();
     this.error = undefined;
@@ -222,18 +228,21 @@ export class Selection {
 
   async #stream(): Promise<void> {
     const search = new AbortController();
+    const [q, order] = [this.#q, this.#order];
+    const sorted = sorter(order);
     this.#search = search;
-    const found: Row[] = [];
-    this.#found = found;
+    this.#found = [];
     this.searching = { scanned: 0, total: 0 };
     try {
       await this.#api.search(
-        this.#q,
+        q,
         (news) => {
           if (search.signal.aborted) return;
-          found.push(...news.rows);
-          if (found.length || news.done) this.count = found.length; // none yet is not none
+          if (news.rows.length) this.#found = sorted([...(this.#found ?? []), ...news.rows]);
+          const found = this.#found?.length ?? 0;
+          if (found || news.done) this.count = found; // none yet is not none
           this.searching = news.done ? null : { scanned: news.scanned, total: news.total };
+          this.more = news.more;
           this.version++;
         },
         search.signal,
@@ -243,6 +252,13 @@ export class Selection {
       this.error = error as Error;
       this.count ??= 0;
     }
-    if (this.#search === search) this.searching = null;
+    if (this.#search !== search) return;
+    this.searching = null;
+    if (this.more && order) {
+      this.#many = `${q}\n${order}`;
+      this.more = false;
+      this.stale = true;
+      this.#first = this.#load(0);
+    }
   }
 }

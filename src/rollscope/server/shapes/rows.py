@@ -90,3 +90,5 @@ class Found(msgspec.Struct, kw_only=True):
     scanned: int
     total: int
     done: bool
+    more: bool
+    """It ended because it had found as many as a page holds: there may be others."""
