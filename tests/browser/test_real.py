@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,22 @@ def test_new_rollouts_appear_without_losing_place(tmp_path: Path, look: Look) ->
         assert page.url == before
         run.finish()
         assert page.wrong == []
+
+
+def test_many_tabs_can_be_open_and_all_are_live(tmp_path: Path, browser: Any) -> None:
+    """A browser opens six lines to a server at most: tabs share the one that tells what is new."""
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(some(0, 3))
+    run.flush()
+    with serving(tmp_path) as site, closing(browser.new_context()) as tabs:
+        pages = [tabs.new_page() for _ in range(8)]
+        for page in pages:
+            page.goto(site.url, timeout=30_000)
+            expect(page.locator("article.card").first).to_be_visible()
+        run.log(some(3, 2))
+        for page in pages:
+            expect(page.get_by_text("+4 new")).to_be_visible()
+    run.finish()
 
 
 def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:

@@ -1,5 +1,6 @@
 /** One function per question the page can ask. The same interface is answered by a server
  * (`http`) and, in a bundle, by the files beside the page (`files.ts`). */
+import { followTogether } from "../lib/live";
 import * as T from "./types";
 
 export type Params = Record<string, string | number | boolean | null | undefined>;
@@ -137,16 +138,11 @@ export const http: Api = {
     for await (const data of events(answer.body)) news(JSON.parse(data) as SearchNews);
   },
 
-  listen(news, state) {
-    const source = new EventSource(address("events"));
-    source.addEventListener("open", () => state(true));
-    source.addEventListener("error", () => state(false));
-    source.addEventListener("news", (e) => {
-      state(true);
-      news(JSON.parse((e as MessageEvent<string>).data) as LiveNews);
-    });
-    return () => source.close();
-  },
+  listen: (news, state) =>
+    followTogether(new URL(address("events"), document.baseURI).href, (told) => {
+      state(told.live);
+      if (told.news) news(told.news);
+    }),
 };
 
 /** The `data:` of each server-sent event in a body. */

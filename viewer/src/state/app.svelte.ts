@@ -136,8 +136,11 @@ export class App {
     this.folds = { ...this.folds, [key]: value };
   }
 
-  /** The store told that it has changed. */
+  /** The store told that it has changed. What is older than what the page knows is no news. */
   news(generation: string, rollouts: number): void {
+    const [boot, version] = generation.split("-");
+    const [known, seen] = this.generation.split("-");
+    if (boot === known && Number(version) <= Number(seen)) return;
     if (this.#seen !== null && rollouts > this.#seen) this.fresh += rollouts - this.#seen;
     this.#seen = rollouts;
     this.generation = generation;

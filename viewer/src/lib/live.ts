@@ -1,0 +1,28 @@
+/** The line by which the server tells what is new. */
+import type { LiveNews } from "../api/client";
+
+export interface Told {
+  /** Is there a line to the server? */
+  live: boolean;
+  news?: LiveNews;
+}
+
+/** Listens at an address; returns how to stop. */
+export function follow(address: string, tell: (told: Told) => void): () => void {
+  const source = new EventSource(address);
+  source.addEventListener("open", () => tell({ live: true }));
+  source.addEventListener("error", () => tell({ live: false }));
+  source.addEventListener("news", (event) => tell({ live: true, news: JSON.parse((event as MessageEvent<string>).data) as LiveNews }));
+  return () => source.close();
+}
+
+/** Listens once for all tabs of this browser, which opens six lines to a server and no more: were
+ * each tab to hold one, the sixth could not ask for anything, and the seventh would not open. */
+export function followTogether(address: string, tell: (told: Told) => void): () => void {
+  if (typeof SharedWorker === "undefined") return follow(address, tell);
+  const worker = new SharedWorker(new URL("./listener.ts", import.meta.url), { type: "module", name: address });
+  let stop = (): void => worker.port.close();
+  worker.port.onmessage = (event: MessageEvent<Told>) => tell(event.data);
+  worker.onerror = () => (stop = follow(address, tell)); // its script could not be loaded
+  return () => stop();
+}
