@@ -99,6 +99,11 @@ def test_a_term_may_begin_with_a_minus_and_stand_behind_options(cli: Any) -> Non
     assert len(cli("ls", "--json", "step:0", "-reward:1").rows) == 4
 
 
+def test_what_to_sort_by_may_begin_with_a_minus(cli: Any) -> None:
+    rows = cli("ls", "--order", "-step,index", "--json", "task:q-1").rows
+    assert [row["step"] for row in rows] == [1] * 4 + [0] * 4
+
+
 def test_grep_shows_the_words_that_it_found(cli: Any) -> None:
     said = cli("grep", '"It is 5"')
     assert said.code == 0

@@ -57,8 +57,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """argparse, but words of a query may stand behind options, and may begin with `-`."""
-    args, rest = parser().parse_known_args(argv)
+    """argparse, but words of a query may stand behind options, and may begin with `-`, and so
+    may what to sort by: `--order -advantage`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for at in [n for n, word in enumerate(words[:-1]) if word == "--order"][::-1]:
+        words[at : at + 2] = [f"--order={words[at + 1]}"]
+    args, rest = parser().parse_known_args(words)
     if rest and (not hasattr(args, "query") or any(word.startswith("--") for word in rest)):
         parser().error(f"not understood: {' '.join(rest)} (rollscope {args.command} --help)")
     if rest:

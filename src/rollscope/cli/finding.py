@@ -107,7 +107,7 @@ def group(args: argparse.Namespace) -> int:
             return 0
         first = siblings[0]
         console().print(
-            Text(f"task {first.task or render.MISSING} · step {render.number(first.step)}"),
+            Text(f"task {render.one_line(first.task, 200)} · step {render.number(first.step)}"),
             Text(render.one_line(first.prompt_preview, 200), style="dim"),
             sep="\n",
         )

@@ -91,7 +91,7 @@ def doctor(args: argparse.Namespace) -> int:
         text.append(render.safe(finding.text), style="default")
         out.print(text)
         if finding.advice:
-            out.print(Text(f"            {finding.advice}", style="dim"))
+            out.print(Text(f"            {render.safe(finding.advice)}", style="dim"))
     errors = sum(f.level == "error" for f in found)
     warnings = sum(f.level == "warning" for f in found)
     say(f"{count:,} rollouts readable; {errors} errors, {warnings} warnings")

@@ -29,7 +29,7 @@ class Column:
 
     def __init__(self, name: str, title: str | None = None, *, width: int | None = None) -> None:
         self.name = name
-        self.title = title if title is not None else name
+        self.title = render.safe(title if title is not None else name)
         self.width = width
 
     def cell(self, row: Any) -> str:
@@ -81,8 +81,9 @@ def json_line(value: Any) -> None:
 
 
 def say(text: str = "") -> None:
-    """Words for the person at the terminal, beside the data: standard error."""
-    print(text, file=sys.stderr)
+    """Words for the person at the terminal, beside the data: standard error. Names in them may
+    come from anywhere: nothing that a terminal would obey goes out."""
+    print(render.safe(text), file=sys.stderr)
 
 
 @contextmanager

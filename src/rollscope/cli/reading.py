@@ -54,8 +54,8 @@ def diff(args: argparse.Namespace) -> int:
     out.print(Text("- ", style="red").append_text(render.header(a)))
     out.print(Text("+ ", style="green").append_text(render.header(b)))
     for field in found.fields:
-        out.print(Text(f"{field.name}: ").append(_value(field.a), "red").append(" → ").append(
-            _value(field.b), "green"))  # fmt: skip
+        differs = Text(f"{render.safe(field.name)}: ").append(_value(field.a), "red")
+        out.print(differs.append(" → ").append(_value(field.b), "green"))
     if found.divergence is None:
         out.print("The conversations are the same.")
         return 0

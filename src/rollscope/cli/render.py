@@ -60,7 +60,7 @@ def rollout(r: Rollout, *, full: bool = False, stream: str | None = None) -> Gro
 def header(r: Rollout) -> Text:
     """Where it stands and what became of it."""
     text = Text()
-    text.append(f"{r.project or MISSING}/{r.run or MISSING}", style="bold")
+    text.append(safe(f"{r.project or MISSING}/{r.run or MISSING}"), style="bold")
     place = [
         f"step {number(r.step)}",
         f"split {r.split or MISSING}",
@@ -70,14 +70,14 @@ def header(r: Rollout) -> Text:
     if r.attempt:
         place.append(f"attempt {r.attempt}")
     text.append("  " + " · ".join(safe(p) for p in place) + "\n")
-    text.append(f"id {r.id}", style="dim")
+    text.append(safe(f"id {r.id}"), style="dim")
     if r.group:
         text.append(f"  group {safe(r.group)}", style="dim")
     text.append("\nreward ")
     text.append(number(r.reward), style=_reward_style(r.reward))
     for name, value in r.rewards.items():
         text.append(f"  {safe(name)} {number(value)}", style="dim")
-    text.append(f"\nadvantage {number(r.advantage)} · fate {r.fate or MISSING}")
+    text.append(f"\nadvantage {number(r.advantage)} · fate {safe(r.fate or MISSING)}")
     if r.fate_reason:
         text.append(f" ({safe(r.fate_reason)})")
     text.append(f" · stop {safe(r.stop_reason or MISSING)}")
@@ -173,7 +173,7 @@ def _coloured(message: Message, stream: str) -> Text | None:
         text.append(safe(whole[start:end]), style=_tint(value, low, high))
         start = max(start, end)
     text.append(safe(whole[start:]))
-    text.append(f"\n{stream}: {number(low)} … {number(high)}", style="dim")
+    text.append(f"\n{safe(stream)}: {number(low)} … {number(high)}", style="dim")
     return text
 
 
