@@ -40,4 +40,6 @@ test("only what a query looks for in texts is marked", () => {
 test("a selection can be taken to Python and to the command line", () => {
   expect(asPython('task:"a"', "-reward")).toContain('.rollouts("task:\\"a\\"", order="-reward")');
   expect(asCommand("it's", "")).toBe(`rollscope ls 'it'\\''s'`);
+  expect(asCommand("a", "-reward", "/a b")).toBe(`rollscope ls 'a' --order='-reward' --dir='/a b'`);
+  expect(asPython("a", "", "/a b")).toContain('open("/a b").rollouts("a")');
 });

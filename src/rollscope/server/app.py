@@ -43,13 +43,14 @@ def app(
     token: str | None = None,
     hosts: Iterable[str] | None = (),
     allow_labels: bool = True,
+    dir: str | None = None,
 ) -> ASGIApp:
     """The application over a store.
 
     `hosts`: names besides those of this machine by which it may be called; None: any, which
-    is safe only with a `token`.
+    is safe only with a `token`. `dir`: where the store lies, if readers may know.
     """
-    desk = Desk(store, can_label=allow_labels)
+    desk = Desk(store, can_label=allow_labels, dir=dir)
     gate = Gate(token)
 
     @contextlib.asynccontextmanager

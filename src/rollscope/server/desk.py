@@ -40,10 +40,11 @@ class NotFound(Exception):
 class Desk:
     """One per server. Everything on it may be used by any thread."""
 
-    def __init__(self, store: Store, *, can_label: bool) -> None:
+    def __init__(self, store: Store, *, can_label: bool, dir: str | None = None) -> None:
         self.store = store
         self.reader: Any = store.reader
         self.can_label = can_label
+        self.dir = dir
         self.labels = Labels(store)
         self._boot = secrets.token_hex(4)
         self._kept: OrderedDict[Any, Any] = OrderedDict()

@@ -30,6 +30,7 @@ def status(desk: Desk, _: p.Nothing) -> s.Status:
         generation=desk.generation,
         rollouts=rollouts,
         can_label=desk.can_label,
+        dir=desk.dir,
         empty_help=[] if rollouts else list(HOW_TO_RECORD),
     )
 

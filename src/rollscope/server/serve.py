@@ -47,6 +47,7 @@ def serve(
         token=token,
         hosts=hosts if mine else None,
         allow_labels=mine if allow_labels is None else allow_labels,
+        dir=_unusual(opened) if mine and not hosts else None,
     )
     listening = listen(host, port)
     number = listening.getsockname()[1]
@@ -71,6 +72,12 @@ def serve(
         if tend:
             keeper.stop()
         listening.close()
+
+
+def _unusual(store: Store) -> str | None:
+    """Where the store lies, unless every command looks there without being told."""
+    place = Path(store.reader.root).absolute()
+    return None if place == Path("~/.rollscope").expanduser() else str(place)
 
 
 def listen(host: str, port: int | None) -> socket.socket:

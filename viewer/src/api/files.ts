@@ -62,7 +62,7 @@ export async function files(root: string): Promise<Api> {
 
   return {
     fixed: true,
-    status: () => asked(() => ({ version: "bundle", generation: "1", rollouts: rows.length, can_label: false, empty_help: [] })),
+    status: () => asked(() => ({ version: "bundle", generation: "1", rollouts: rows.length, can_label: false, dir: null, empty_help: [] })),
     runs: () => asked(() => ({ runs: runsOf(rows) })),
     rollouts: async ({ q, order, at, limit }) => {
       const found = await select(q, order);

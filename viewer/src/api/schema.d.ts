@@ -489,6 +489,8 @@ export interface components {
             generation: string;
             rollouts: number;
             can_label: boolean;
+            /** @default null */
+            dir: string | null;
             /** @default [] */
             empty_help: [
                 string,

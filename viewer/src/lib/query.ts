@@ -90,14 +90,14 @@ export function literal(text: string, flags: string): RegExp {
   return new RegExp(text.replaceAll(/[.*+?^${}()|[\]\\/]/g, "\\$&"), flags);
 }
 
-/** The same selection as a line of Python. */
-export function asPython(q: string, order: string): string {
+/** The same selection as a line of Python. `dir`: where the store lies, if not where it always does. */
+export function asPython(q: string, order: string, dir?: string | null): string {
   const args = [JSON.stringify(q), ...(order ? [`order=${JSON.stringify(order)}`] : [])];
-  return `import rollscope\n\nrollouts = rollscope.open().rollouts(${args.join(", ")})`;
+  return `import rollscope\n\nrollouts = rollscope.open(${dir ? JSON.stringify(dir) : ""}).rollouts(${args.join(", ")})`;
 }
 
 /** The same selection as a command. */
-export function asCommand(q: string, order: string): string {
+export function asCommand(q: string, order: string, dir?: string | null): string {
   const shell = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-  return `rollscope ls ${shell(q)}${order ? ` --order ${shell(order)}` : ""}`;
+  return `rollscope ls ${shell(q)}${order ? ` --order=${shell(order)}` : ""}${dir ? ` --dir=${shell(dir)}` : ""}`;
 }

@@ -8,6 +8,19 @@ import { read, write, type Screen, type State } from "./url";
 /** Screens that show one rollout. */
 const READING = new Set<Screen>(["read", "group", "spans", "compare"]);
 
+/** Browsers have a clipboard only for pages that came by https or from this machine; the older way
+ * works on the others, too. */
+async function toClipboard(text: string): Promise<void> {
+  if (isSecureContext) return navigator.clipboard.writeText(text);
+  const box = document.createElement("textarea");
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  const copied = document.execCommand("copy");
+  box.remove();
+  if (!copied) throw new Error("not copied");
+}
+
 export class App {
   s = $state.raw<State>(read(location.search));
   status = $state.raw<Status | undefined>();
@@ -73,7 +86,7 @@ export class App {
 
   async copy(text: string, what: string): Promise<void> {
     try {
-      await navigator.clipboard.writeText(text);
+      await toClipboard(text);
       this.say(`${what} copied`);
     } catch {
       this.say(text);

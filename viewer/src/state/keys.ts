@@ -67,8 +67,8 @@ export const KEYS: { title: string; keys: Key[] }[] = [
     title: "Share",
     keys: [
       { keys: ["y"], does: "copy link", act: (app) => app.copy(location.href, "link") },
-      { keys: ["Y"], does: "copy as Python", act: (app) => app.copy(asPython(app.s.q, app.s.order), "Python") },
-      { keys: ["C"], does: "copy as command", act: (app) => app.copy(asCommand(app.s.q, app.s.order), "command") },
+      { keys: ["Y"], does: "copy as Python", act: (app) => app.copy(asPython(app.s.q, app.s.order, app.status?.dir), "Python") },
+      { keys: ["C"], does: "copy as command", act: (app) => app.copy(asCommand(app.s.q, app.s.order, app.status?.dir), "command") },
       { keys: ["D"], does: "light or dark", act: () => emit("theme", 0) },
       { keys: ["?"], does: "this list", act: (app) => void (app.dialog = app.dialog === "help" ? "" : "help") },
     ],

@@ -26,6 +26,8 @@ class Status(msgspec.Struct, kw_only=True):
     """Changes whenever the store has."""
     rollouts: int
     can_label: bool
+    dir: str | None = None
+    """Where the store lies, told to people of the same machine if it is not the usual place."""
     empty_help: list[tuple[str, str]] = []
     """Nothing recorded yet: (trainer, the line to type)."""
 
