@@ -1,0 +1,235 @@
+"""What the store holds, as tables and views of the engine.
+
+Sealed files are read where they lie; the live tail and what is late are tables beside them. All
+of it changes in one transaction, so that a running query goes on over what it began with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from ..model import schema
+from . import superseded, views, writers
+from .late import Late
+from .listing import LiveLog
+from .tables import one
+from .tail import Log, Tail
+from .units import Times, Unit
+from .watching import Watched, Watching
+
+_LIVE = ("patched", "places", "late", "rollouts", "messages", "spans", "facts", "metrics")
+"""Tables of the tail that are asked only if they have rows."""
+
+
+class Problem(NamedTuple):
+    """Something in the store that could not be read, or was not shown."""
+
+    path: str
+    text: str
+
+
+class State:
+    """What was last seen of a store. Used by one thread at a time, but for what it tells."""
+
+    def __init__(self, db: DuckDBPyConnection, watching: Watching, temporary: Path) -> None:
+        self._db = db
+        self._watching = watching
+        self.shapes = views.Shapes(db)
+        self.units: dict[str, Unit] = {}
+        """Sealed files, by their directory."""
+        self.filled: frozenset[str] = frozenset()
+        """Tables of the tail that have rows."""
+        self.changes = 0
+        """Goes up before anything changes and again after: odd while what lies in Python and in
+        the engine may not agree."""
+        self.one_scan = False
+        """Is the view `rollouts` one scan of files and nothing else? Then the engine sorts it
+        without reading all columns."""
+        self._tail = Tail(db, temporary)
+        self._late = Late(db, self.shapes)
+        db.execute("CREATE TABLE tail.hidden (project VARCHAR, run VARCHAR, id VARCHAR)")
+        self._make_views({}, set(), self.filled)
+
+    def refresh(self) -> bool:
+        """See what changed. Returns whether anything did."""
+        changed = self._watching.look()
+        units, logs = self._watching.found()
+        gone_logs = {
+            path
+            for path, log in self._tail.logs.items()
+            if path not in logs or logs[path][1].size < log.offset
+        }
+        grown = [
+            (directory, live)
+            for path, (directory, live) in logs.items()
+            if path in gone_logs or self._tail.size(path) != live.size
+        ]
+        if not (gone_logs or grown or units != self.units):
+            return False
+        kept = self._tail.snapshot(), self._late.snapshot()
+        self.changes += 1
+        try:
+            self._db.begin()
+            filled = self._take_in(units, gone_logs, grown, changed)
+            self._db.commit()
+            self.units, self.filled = units, filled
+        except BaseException:
+            self._db.rollback()
+            self._tail.restore(kept[0])
+            self._late.restore(kept[1])
+            raise
+        finally:
+            self.changes += 1
+        if grown:
+            self._tail.clear()
+        if gone_logs:
+            self._give_memory_back()
+        return True
+
+    def _take_in(
+        self,
+        units: dict[str, Unit],
+        gone_logs: set[str],
+        grown: list[tuple[Path, LiveLog]],
+        changed: list[Watched],
+    ) -> frozenset[str]:
+        """Bring the engine's tables and views to the state of these units and logs.
+
+        Returns the tables of the tail that have rows.
+        """
+        late, tail = self._late, self._tail
+        late.begin()
+        if gone_logs:
+            numbers = ", ".join(str(tail.logs[path].number) for path in gone_logs)
+            late.touch_facts(f"tail.facts WHERE log IN ({numbers})")
+            tail.drop(gone_logs)
+            late.touch_changed()
+        if grown:
+            tail.follow(grown)
+            late.touch_facts("staged_facts")
+            late.touch_changed()
+        late.drop({path for path, unit in self.units.items() if units.get(path) != unit})
+        late.add([unit for path, unit in units.items() if self.units.get(path) != unit])
+        checked = late.settle(list(units.values()))
+        launches = [(run, self._launches(run)) for run in changed]
+        for run, times in launches:
+            run.restarted = superseded.may_supersede(times)
+        for run in self._watching.runs.values():
+            if run.restarted and run.files is not None:
+                checked |= set(run.files.units)
+        filled = frozenset(table for table in _LIVE if self._any(f"tail.{table}"))
+        self._make_views(units, checked, filled)
+        for run, times in launches:
+            superseded.hide(self._db, run.info.project, run.info.run, times)
+        return filled
+
+    def _any(self, relation: str) -> bool:
+        return bool(one(self._db, f"SELECT count(*) FROM {relation}"))
+
+    def _make_views(
+        self, units: dict[str, Unit], checked: set[str], filled: frozenset[str]
+    ) -> None:
+        for table in schema.TABLES:
+            if table != "rollouts":
+                sealed = self.shapes.relation(table, units.values())
+                self._db.execute(views.body_view(table, sealed, live=table in filled))
+        plain = [unit for path, unit in units.items() if path not in checked]
+        looked = [unit for path, unit in units.items() if path in checked]
+        files = self.shapes.relation("rollouts", plain)
+        self._db.execute(
+            views.rollouts_view(
+                files,
+                self.shapes.relation("rollouts", looked),
+                live="rollouts" in filled,
+                patched="patched" in filled,
+                hidden=any(run.restarted for run in self._watching.runs.values()),
+            )
+        )
+        beside = bool(looked) or not filled.isdisjoint(("rollouts", "patched"))
+        self.one_scan = files is not None and views.is_one_scan(files) and not beside
+
+    def _launches(self, run: Watched) -> dict[str, Times]:
+        """The launches of a run, from every place that knows of them."""
+        found: dict[str, Times] = {}
+
+        def add(launch: str | None, times: Times) -> None:
+            if launch is not None:
+                found[launch] = found.get(launch, Times()) | times
+
+        for unit in run.files.units.values() if run.files else ():
+            for launch, times in unit.info.launches.items():
+                add(launch, times)
+        mine = [log for log in self._tail.logs.values() if log.directory == run.info.directory]
+        for log in mine:
+            if log.header is not None:
+                add(log.header.launch, Times(log.header.started, log.header.started))
+        if len(found) < 2:
+            return found
+        for launch, begin, last in self._db.execute(
+            "SELECT launch, min(time), max(time) FROM tail.rollouts "
+            "WHERE project = ? AND run = ? GROUP BY launch",
+            [run.info.project, run.info.run],
+        ).fetchall():
+            add(launch, Times(begin, last))
+        infos = writers.read_infos(run.info.directory).values()
+        for info in infos:
+            if info.launch in found:
+                add(info.launch, Times(info.started, info.last_write))
+        return superseded.without_completed(found, infos)
+
+    def _give_memory_back(self) -> None:
+        """Rows of sealed logs were deleted; their memory goes when nobody reads."""
+        with contextlib.suppress(duckdb.Error):  # somebody does: next time
+            self._db.execute("CHECKPOINT")
+
+    def problems(self) -> list[Problem]:
+        """Every file, or part of one, that is not shown, and why."""
+        found = self._watching.problems()
+        for path, unit in self.units.items():
+            for bad in unit.info.damaged:
+                found[f"{path}: {bad.log}"] = (
+                    f"bytes {bad.offset} to {bad.end} of the log were {bad.error}; kept aside"
+                )
+            if unit.info.bad_lines:
+                found[path] = f"{unit.info.bad_lines} lines of the log were no JSON"
+        for log in list(self._tail.logs.values()):
+            found |= _log_problems(log)
+        found |= self.shapes.ignored
+        return [Problem(path, text) for path, text in sorted(found.items())]
+
+    def find_broken(self, said: str) -> bool:
+        """Read the files that the error names, or all, and leave out those that cannot be.
+
+        Returns whether there are any.
+        """
+        files = [str(unit.file(t)) for unit in self.units.values() for t in unit.tables]
+        count = len(self._watching.broken)
+        for path in [path for path in files if path in said] or files:
+            try:
+                self._db.execute(f"SELECT max(hash(t)) FROM {views.read([path])} t").fetchall()
+            except duckdb.Error as error:
+                self._watching.broken[path] = (
+                    f"damaged; not shown ({str(error).splitlines()[0][:200]})"
+                )
+        return len(self._watching.broken) > count
+
+
+def _log_problems(log: Log) -> dict[str, str]:
+    """What is wrong with a live log, by where."""
+    found = {
+        f"{log.path}: bytes {bad.offset} to {bad.end}": f"{bad.error}; skipped"
+        for bad in log.damaged
+    }
+    if log.bad_lines:
+        found[str(log.path)] = f"{log.bad_lines} lines are no JSON; skipped"
+    if log.header is not None and log.header.version > schema.VERSION:
+        found[f"{log.path}: version"] = (
+            f"written by a newer Rollscope (format {log.header.version}, this one knows "
+            f"{schema.VERSION}); what only that one knows is not shown"
+        )
+    return found
