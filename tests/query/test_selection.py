@@ -114,6 +114,14 @@ def test_a_page_is_of_one_state_of_the_store_though_it_grows_while_it_is_made() 
     assert selection.count() == len(REWARDS) + 1
 
 
+def test_more_steps_than_are_counted_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollscope.query.selection._VALUES", 2)
+    selection = Store(reader=Tables(rows())).rollouts(order="-step")
+    assert selection.count() == len(REWARDS)
+    assert ids(selection.page(3).rows) == ["r6", "r7", "r3"]
+    assert ids(selection[3:5]) == ["r4", "r5"]
+
+
 def test_a_cursor_of_another_order_or_none_at_all_is_refused(store: Store) -> None:
     cursor = store.rollouts(order="reward").page(1).next
     with pytest.raises(ValueError, match="was made for order 'reward', not 'step'"):

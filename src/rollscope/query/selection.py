@@ -22,6 +22,8 @@ _FEW = 2000
 """Rows that are sorted with all their columns as fast as without."""
 _NEAR = 2000
 """Up to so many rows the engine sorts without their other columns (`store/engine.py`)."""
+_VALUES = 20_000
+"""Steps, or other whole numbers, that are counted one by one."""
 _TRIES = 3
 _Place = tuple[Any, ...]
 """Values of an order's columns; the last is the id."""
@@ -154,14 +156,16 @@ class Selection:
         return self._found(offset, limit)
 
     def _spread(self) -> Spread | None:
-        """How many rollouts have which value of the order's first column, if many share one."""
+        """How many rollouts have which value of the order's first column; None where that tells
+        little: it has too many values, or they are not known before a search in text."""
         first = self.order.columns[0]
         if not first.whole or self.query.terms:
             return None
         direction = "DESC" if first.down else "ASC"
-        tail = Sql(f"GROUP BY 1 ORDER BY 1 {direction} NULLS LAST")
+        tail = Sql(f"GROUP BY 1 ORDER BY 1 {direction} NULLS LAST LIMIT {_VALUES + 1}")
         counted = select(self.query, Sql("{}, {}").fill(first.value, COUNT), tail)
-        return self._engine.kept(counted)
+        spread = self._engine.kept(counted)
+        return spread if len(spread) <= _VALUES else None
 
     def _found(
         self, offset: int, limit: int, also: Sql | None = None, most: int | None = None
