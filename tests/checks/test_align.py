@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollscope.checks.align import align, word_diff
-from rollscope.model import Message, Rollout, ToolCall
+from rollscope.model import Message, Part, Rollout, ToolCall
 
 
 def rollout(*turns: tuple[str, str], **fields: object) -> Rollout:
@@ -27,6 +27,15 @@ def test_an_extra_turn_does_not_shift_the_later_ones() -> None:
     a = rollout(("user", "q"), ("assistant", "call"), ("tool", "42"), ("assistant", "done"))
     b = rollout(("user", "q"), ("assistant", "done"))
     assert [(p.a, p.b) for p in align(a, b).pairs] == [(0, 0), (1, None), (2, None), (3, 1)]
+
+
+def test_an_answer_does_not_run_into_the_thinking_before_it() -> None:
+    def thinking(answer: str) -> Rollout:
+        parts = [Part(type="reasoning", text=f"so {answer}."), Part(type="text", text=answer)]
+        return Rollout(messages=[Message(role="assistant", content=parts)])
+
+    (pair,) = align(thinking("70"), thinking("60")).pairs
+    assert "".join(p.text for p in pair.pieces if p.kind != "only_b") == "so 70.\n70"
 
 
 def test_equal_rollouts_have_no_divergence() -> None:

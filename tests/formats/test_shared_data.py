@@ -70,6 +70,9 @@ def test_nemo_gym() -> None:
     assert [r.reward for r in found] == [float(b["reward"]) for b in bodies]
     tokens = sum(len(i.get("generation_token_ids") or ()) for i in output)
     assert sum(len(m.tokens) for r in found for m in r.messages if m.tokens) == tokens > 4000
+    places = [(r.dataset, r.environment, r.task, r.index) for r in found]
+    assert len({r.dataset for r in found}) == 83, "one a file: each numbers its tasks from 0"
+    assert len(set(places)) > 0.95 * len(places)
 
 
 def test_inspect_logs() -> None:

@@ -181,6 +181,44 @@ def test_tasks_that_flip_regress_or_never_change() -> None:
     assert {t.task: t for t in store.tasks()}["unknown"].last_rate is None
 
 
+def test_a_task_without_steps_has_no_first_and_no_last() -> None:
+    rows = [{"id": str(n), "run": "one", "task": "t", "reward": n} for n in (0.0, 1.0)]
+    (task,) = Store(reader=Tables(rows)).tasks()
+    assert (task.first_rate, task.last_rate, task.best_rate, task.steps) == (None, None, 0.5, 0)
+
+
+def test_first_and_last_are_means_over_the_runs_that_were_there() -> None:
+    rows = [
+        {"id": f"{run}-{step}", "run": run, "task": "t", "step": step, "reward": reward}
+        for run, rewards in {"one": [0.0, 1.0], "two": [1.0, 1.0, 0.0]}.items()
+        for step, reward in enumerate(rewards)
+    ]
+    (task,) = Store(reader=Tables(rows)).tasks()
+    assert (task.first_rate, task.last_rate) == (0.5, 0.0)
+
+
+def test_a_sibling_that_failed_does_not_make_a_dead_group_live() -> None:
+    rows = [
+        {"id": str(n), "run": "one", "step": 1, "task": "t", "reward": reward}
+        for n, reward in enumerate([1.0, 1.0, None])
+    ]
+    (step,) = Store(reader=Tables(rows)).ribbon()
+    assert (step.groups, step.dead_groups) == (1, 1)
+
+
+def test_the_same_number_in_two_datasets_or_environments_is_two_groups() -> None:
+    rows = [
+        {"id": dataset + environment, "run": "one", "step": 1, "task": "7", "dataset": dataset,
+         "environment": environment, "reward": reward}
+        for dataset, environment, reward in (("a", "x", 0.0), ("b", "x", 1.0), ("b", "y", 2.0))
+    ]  # fmt: skip
+    store = Store(reader=Tables(rows))
+    for row in rows:
+        assert [sibling.id for sibling in store.group(str(row["id"]))] == [row["id"]]
+    assert store.mixed("") is None
+    assert store.ribbon()[0].groups == 3
+
+
 def test_history_of_a_task_runs_over_steps() -> None:
     store = history_store({"381": [0, 1], "other": [1]})
     assert [(c.step, c.reward) for c in store.task_history(381)] == [(0, 0.0), (1, 1.0)]

@@ -223,7 +223,13 @@ def test_failures_are_counted_by_whose_fault_it_was(site: Served) -> None:
 def test_tasks_are_told_apart_by_their_history(site: Served) -> None:
     tasks = {row["task"]: row for row in site.get("tasks", q="split:train")["tasks"]}
     assert tasks["q-0"]["kind"] == "never"
-    assert site.get("tasks", q="split:train", kind="never")["count"] == 1
+    kinds = ("flipped", "regressed", "mixed", "never", "always", "not scored")
+    listed = [site.get("tasks", q="split:train", kind=kind) for kind in kinds]
+    assert all(
+        row["kind"] == kind for kind, got in zip(kinds, listed, strict=True) for row in got["tasks"]
+    )
+    assert sum(got["count"] for got in listed) == len(tasks)
+    assert listed[3]["count"] == 1
     history = site.get("history", task="q-1", dataset="apples")
     assert history["count"] == STEPS * SIBLINGS
     assert {row["step"] for row in history["rows"]} == set(range(STEPS))

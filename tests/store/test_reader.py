@@ -94,6 +94,31 @@ def test_a_rollout_that_grows_is_one_row_with_right_counts(tmp_path: Path) -> No
         assert reader.messages("a", 2, 3)[0].content == "turn 2"
 
 
+@pytest.mark.parametrize(
+    ("content", "preview"),
+    [
+        (b'"<think>So, 2+2.</think>\\n\\nFour."', "Four."),
+        (
+            b'"S\xc3\xb6.Four.","parts":[{"type":"reasoning","end":3},{"type":"text","end":8}]',
+            "Four.",
+        ),
+        (b'"Only a thought.","parts":[{"type":"reasoning","end":15}]', "Only a thought."),
+        (b'"<think>It was cut"', "<think>It was cut"),
+        (b'"Four."', "Four."),
+    ],
+)
+def test_a_preview_is_what_was_said_after_thinking(
+    tmp_path: Path, content: bytes, preview: str
+) -> None:
+    log = LogFile(tmp_path)
+    asked = b'{"role":"user","content":"Think in <think></think> first. 2+2?"}'
+    said = b'{"role":"assistant","content":' + content + b"}"
+    log.append([b'{"rollout":{"id":"a","messages":[' + asked + b"," + said + b"]}}"])
+    with Reader(tmp_path) as reader:
+        want = ("Think in <think></think> first. 2+2?", preview)
+        assert row(reader, "a", "prompt_preview, preview") == want
+
+
 def test_thin_columns(tmp_path: Path) -> None:
     log = LogFile(tmp_path)
     log.append(

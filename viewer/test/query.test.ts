@@ -25,6 +25,8 @@ test("values are quoted when they must be", () => {
 test("an OR stays together when something is added", () => {
   expect(both("a:1 OR b:2", "c:3")).toBe("(a:1 OR b:2) c:3");
   expect(both("", "c:3")).toBe("c:3");
+  expect(both("a:1 OR b:2", "(a:1 OR b:2) c:3")).toBe("(a:1 OR b:2) c:3");
+  expect(both("run:a", "run:a has:reward")).toBe("run:a has:reward");
 });
 
 test("only what a query looks for in texts is marked", () => {

@@ -103,7 +103,7 @@ def align(a: Rollout, b: Rollout) -> Alignment:
 
 def text_of(message: Message) -> str:
     """What a message says, tool calls included, as one text to compare."""
-    lines = [plain_text(message)]
+    lines = [_parted(message)]
     for call in message.tool_calls:
         lines.append(f"→ {call.name or ''}({_json(call.arguments)})")
     return "\n".join(line for line in lines if line)
@@ -114,6 +114,19 @@ def plain_text(message: Message) -> str:
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     return "".join(part.text or "" for part in message.content)
+
+
+def _parted(message: Message) -> str:
+    """Its text; where thinking ends and an answer begins, the answer has a line of its own."""
+    if message.content is None or isinstance(message.content, str):
+        return message.content or ""
+    texts: list[str] = []
+    last = None
+    for part in message.content:
+        if part.text:
+            texts.append("\n" + part.text if last not in (None, part.type) else part.text)
+            last = part.type
+    return "".join(texts)
 
 
 def field_differences(a: Rollout, b: Rollout) -> list[Difference]:

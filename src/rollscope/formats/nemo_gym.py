@@ -36,9 +36,17 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
                 continue
             number, body = found
             try:
-                yield convert(body)
+                rollout = convert(body)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 yield Problem(file, number, f"not as NeMo Gym writes it: {error!r}")
+                continue
+            rollout.dataset = _dataset(path, file)
+            yield rollout
+
+
+def _dataset(path: Path, file: Path) -> str | None:
+    """Which of many files: each numbers its tasks from 0."""
+    return None if file == path else file.relative_to(path).as_posix().partition(".jsonl")[0]
 
 
 def convert(body: Mapping[str, Any]) -> Rollout:

@@ -69,7 +69,7 @@ ROLLOUTS = (
     Column("labels", "VARCHAR[]", "People's labels, sorted.", "member"),
     Column("flags", "VARCHAR[]", "Findings of checks, sorted.", "member"),
     Column("prompt_preview", "VARCHAR", "Beginning of the last message before the first answer."),
-    Column("preview", "VARCHAR", "Beginning of the last message that the policy wrote."),
+    Column("preview", "VARCHAR", "Beginning of what the policy said last, after thinking."),
 )
 
 MESSAGES = (

@@ -12,7 +12,15 @@ from .engine import Engine, select
 from .rows import COLUMNS, Row, Rows
 from .sql import Sql, all_of
 
-_PLACE = ("project", "run", "launch", "split", "step", "group", "task", "superseded")
+_PLACE = (
+    "project", "run", "launch", "split", "step", "group", "task", "dataset", "environment",
+    "superseded",
+)  # fmt: skip
+
+GROUP = """coalesce(r."group", r."task"),
+    CASE WHEN r."group" IS NULL THEN r."dataset" END,
+    CASE WHEN r."group" IS NULL THEN r."environment" END"""
+"""What rollouts of one group have in common, beside run, split and step."""
 
 
 def row(engine: Engine, id: str) -> Row:
@@ -23,8 +31,9 @@ def row(engine: Engine, id: str) -> Row:
 def siblings(engine: Engine, id: str) -> Rows:
     """The rollouts of a rollout's group, itself included, in the order of their index.
 
-    Without a group it is those of the same task at the same step. Superseded siblings are
-    left out, unless the rollout itself is: then those of its launch are shown.
+    Without a group it is those of the same task, dataset and environment at the same step:
+    task 7 of one dataset is not task 7 of another. Superseded siblings are left out,
+    unless the rollout itself is: then those of its launch are shown.
     """
     place = _place(engine, id)
     columns = ", ".join(f'r."{name}"' for name in COLUMNS)
@@ -100,7 +109,7 @@ def mixed(engine: Engine, query: Query) -> str | None:
     for also in (all_of((rewarded, Sql('r."step" >= ?', (recent,)))), rewarded):
         columns = Sql('arg_max(r."id", r."reward")')
         tail = Sql(
-            'GROUP BY r."project", r."run", r."split", r."step", coalesce(r."group", r."task") '
+            f'GROUP BY r."project", r."run", r."split", r."step", {GROUP} '
             'HAVING count(*) > 1 AND min(r."reward") < max(r."reward") '
             'AND coalesce(r."group", r."task") IS NOT NULL '
             'ORDER BY r."step" DESC NULLS LAST, max(r."time") DESC NULLS LAST LIMIT 1'
@@ -133,7 +142,7 @@ def _same_group(place: dict[str, Any], id: str) -> Sql:
     name = "group" if place["group"] is not None else "task"
     where = _same(place, ("project", "run", "split", "step", name))
     if name == "task":
-        where.append(Sql('r."group" IS NULL'))
+        where += [Sql('r."group" IS NULL'), *_same(place, ("dataset", "environment"))]
     where += _same(place, ("launch",)) if place["superseded"] else [Sql('NOT r."superseded"')]
     return all_of(where)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from .compile import Query
 from .engine import Engine, select
+from .groups import GROUP
 from .match import pattern
 from .sql import Sql
 from .values import Text
@@ -72,7 +73,8 @@ class RibbonStep(msgspec.Struct, frozen=True):
     """Mean length."""
     groups: int
     dead_groups: int
-    """Groups of two or more whose rewards are all the same: nothing to learn from."""
+    """Groups with two or more rewards that are all the same: nothing to learn from. Siblings
+    that failed before they got one do not count."""
 
 
 _RIBBON = """r."project", r."run", r."split", r."step",
@@ -86,7 +88,7 @@ _RIBBON = """r."project", r."run", r."split", r."step",
     avg(r."response_tokens")"""
 
 _GROUPED = """r."project" AS project, r."run" AS run, r."split" AS split, r."step" AS step,
-    count(*) AS n, count(r."reward") AS rewarded,
+    count(r."reward") AS rewarded,
     min(r."reward") AS low, max(r."reward") AS high"""
 
 
@@ -94,11 +96,11 @@ def ribbon(engine: Engine, query: Query) -> list[RibbonStep]:
     """What happened at each step, in the order of steps."""
     stepped = Sql('r."step" IS NOT NULL')
     per_step = engine.rows(select(query, Sql(_RIBBON), Sql("GROUP BY 1, 2, 3, 4"), stepped))
-    by_group = Sql('GROUP BY 1, 2, 3, 4, coalesce(r."group", r."task")')
+    by_group = Sql(f"GROUP BY 1, 2, 3, 4, {GROUP}")
     groups = select(query, Sql(_GROUPED), by_group, stepped)
     counted = Sql(
         "SELECT project, run, split, step, count(*), "
-        "count(*) FILTER (n > 1 AND rewarded = n AND low = high) FROM ({}) GROUP BY 1, 2, 3, 4"
+        "count(*) FILTER (rewarded > 1 AND low = high) FROM ({}) GROUP BY 1, 2, 3, 4"
     ).fill(groups)
     dead = {tuple(row[:4]): row[4:] for row in engine.rows(counted)}
     steps = [RibbonStep(*row, *dead.get(tuple(row[:4]), (0, 0))) for row in per_step]

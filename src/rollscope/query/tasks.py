@@ -20,7 +20,8 @@ class Task(msgspec.Struct, frozen=True):
     """One task over all steps, splits and runs of a selection.
 
     Rates are shares of solved rollouts at one step; rollouts without a reward, and those
-    whose reward is NaN, are left out of them.
+    whose reward is NaN, are left out of them. First and last rate are means over the runs and
+    splits that have this step; without steps there is neither.
     """
 
     dataset: str | None
@@ -59,14 +60,15 @@ WITH per AS ({}),
 compared AS (
     SELECT *, lag(rate) OVER (
         PARTITION BY project, run, split, dataset, task ORDER BY step
-    ) AS before FROM per WHERE rate IS NOT NULL
-    UNION ALL SELECT *, NULL FROM per WHERE rate IS NULL
+    ) AS before, min(step) OVER one AS first, max(step) OVER one AS last
+    FROM per WHERE rate IS NOT NULL WINDOW one AS (PARTITION BY dataset, task)
+    UNION ALL SELECT *, NULL, NULL, NULL FROM per WHERE rate IS NULL
 )
 SELECT dataset, task, sum(n)::BIGINT, count(DISTINCT step), min(step), max(step),
-    arg_min(rate, step) AS first_rate, arg_max(rate, step) AS last_rate,
+    avg(rate) FILTER (step = first) AS first_rate, avg(rate) FILTER (step = last) AS last_rate,
     max(rate) AS best_rate, min(rate) AS worst_rate, min(step) FILTER (rate > 0),
     count(*) FILTER ((rate >= 0.5) <> (before >= 0.5)) AS flips,
-    max(rate) - arg_max(rate, step) AS regression,
+    max(rate) - avg(rate) FILTER (step = last) AS regression,
     sum(reward) / nullif(sum(rewarded), 0),
     sum(response_tokens * n) / nullif(sum(n) FILTER (response_tokens IS NOT NULL), 0)
 FROM compared GROUP BY dataset, task"""

@@ -203,8 +203,8 @@ class _Redacting(Desk):
         """The row with previews of clean texts, for the same reason."""
         if self._clean is None:
             return row
-        dirty = [plain_text(message) for message in super().rollout(row.id).messages]
-        clean = [plain_text(message) for message in self.rollout(row.id).messages]
+        dirty = [text for m in super().rollout(row.id).messages for text in _beginnings(m)]
+        clean = [text for m in self.rollout(row.id).messages for text in _beginnings(m)]
 
         def of(preview: str | None) -> str | None:
             if preview is None:
@@ -215,6 +215,16 @@ class _Redacting(Desk):
         return msgspec.structs.replace(
             row, preview=of(row.preview), prompt_preview=of(row.prompt_preview)
         )
+
+
+def _beginnings(message: Message) -> tuple[str, str]:
+    """Where a preview of a message may begin: with its text, or after its thinking."""
+    text, thought = plain_text(message), 0
+    if isinstance(message.content, list) and message.content[0].type == "reasoning":
+        thought = len(message.content[0].text or "")
+    elif isinstance(message.content, str):
+        thought = len(text) - len(text.rpartition("</think>")[2])
+    return text, text[thought:].lstrip(" \n\r\t")
 
 
 def _page(folder: Path) -> None:

@@ -248,13 +248,8 @@ def _metrics(desk: Desk, lane: s.RibbonRun, wanted: str) -> dict[str, list[tuple
 
 def tasks(desk: Desk, ask: p.TasksOf) -> s.Tasks:
     """Tasks over time, by kind, sorted."""
-    kind: Any = ask.kind if ask.kind in ("flipped", "regressed", "never", "always") else None
-    found = desk.keep(
-        ("tasks", ask.q, kind), lambda: desk.store.tasks(ask.q, kind=kind, limit=100_000), 4
-    )
-    rows = [_task(task) for task in found]
-    if ask.kind == "mixed":
-        rows = [row for row in rows if row.kind == "mixed"]
+    found = desk.keep(("tasks", ask.q), lambda: desk.store.tasks(ask.q, limit=100_000), 4)
+    rows = [row for row in map(_task, found) if ask.kind in ("", row.kind)]
     rows = _sorted(rows, ask.order)
     window = rows[ask.at : ask.at + ask.limit]
     _add_previews(desk, window)
@@ -262,15 +257,18 @@ def tasks(desk: Desk, ask: p.TasksOf) -> s.Tasks:
 
 
 def _task(task: Any) -> s.TaskRow:
+    """Every task is of one kind: the kinds of a selection add up to it."""
     if task.best_rate is None:
         kind = "not scored"
     elif task.best_rate == 0:
         kind = "never"
     elif task.worst_rate == 1:
         kind = "always"
-    elif task.best_rate >= 0.5 > (task.last_rate or 0):
+    elif task.last_rate is None:
+        kind = "mixed"  # without steps nothing comes before anything
+    elif task.best_rate >= 0.5 > task.last_rate:
         kind = "regressed"
-    elif (task.first_rate or 0) < 0.5 <= (task.last_rate or 0):
+    elif task.first_rate < 0.5 <= task.last_rate:
         kind = "flipped"
     else:
         kind = "mixed"

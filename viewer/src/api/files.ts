@@ -1,6 +1,6 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
-import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
+import { facetsOf, failuresOf, funnelOf, groupName, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
 import { matcher, sorter, type Hits } from "../lib/filter";
 import { literal, needles } from "../lib/query";
 import type { Ask, Found } from "../lib/searcher";
@@ -183,7 +183,7 @@ function runsOf(rows: Row[]): Run[] {
   });
 }
 
-const groupOf = (row: Row): string => [row.project, row.run, row.split, row.step, row.group ?? row.task ?? row.id].join("\n");
+const groupOf = (row: Row): string => [row.project, row.run, row.split, row.step, groupName(row) ?? row.id].join("\n");
 
 function startOf(rows: Row[]): { id: string | null; best: null; worst: null } {
   for (const mine of Map.groupBy(rows, groupOf).values()) {

@@ -10,8 +10,20 @@ interface One {
 
 const LONGEST = 20_000; // beyond this words are not compared one by one
 
+/** Its text; where thinking ends and an answer begins, the answer has a line of its own. */
+function parted(body: Body): string {
+  const whole = [...(body.text ?? "")]; // ends count characters
+  let [start, text, last] = [0, "", ""];
+  for (const part of body.parts ?? []) {
+    if (part.end === null || part.end === start) continue;
+    text += (last && last !== part.type ? "\n" : "") + whole.slice(start, part.end).join("");
+    [start, last] = [part.end, part.type];
+  }
+  return text + whole.slice(start).join("");
+}
+
 function say(body: Body): string {
-  return [body.text ?? "", ...body.tool_calls.map((call) => `→ ${call.name ?? ""}(${call.arguments === null ? "" : json(call.arguments)})`)].filter(Boolean).join("\n");
+  return [parted(body), ...body.tool_calls.map((call) => `→ ${call.name ?? ""}(${call.arguments === null ? "" : json(call.arguments)})`)].filter(Boolean).join("\n");
 }
 
 const keyOf = (body: Body): string => `${body.role}\n${body.name ?? ""}\n${say(body)}`;

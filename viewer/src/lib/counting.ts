@@ -71,9 +71,12 @@ export function ribbonOf(rows: Row[]): Ribbon {
   };
 }
 
+/** What rollouts of one group have in common: without one, task, dataset and environment. */
+export const groupName = (row: Row): string | null => row.group ?? (row.task === null ? null : [row.task, row.dataset, row.environment].join("\n"));
+
 function column(step: number, rows: Row[]): StepColumn {
   const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
-  const groups = [...Map.groupBy(rows, (row) => row.group ?? row.task).values()];
+  const groups = [...Map.groupBy(rows, groupName).values()].map((group) => known(group.map((row) => row.reward)));
   return {
     step,
     rollouts: rows.length,
@@ -83,7 +86,7 @@ function column(step: number, rows: Row[]): StepColumn {
     truncated: rows.filter((row) => row.truncated).length,
     errors: rows.filter((row) => row.error_kind ?? row.error_type).length,
     groups: groups.length,
-    dead: groups.filter((g) => g.length > 1 && g.every((row) => row.reward !== null && row.reward === g[0]?.reward)).length,
+    dead: groups.filter((group) => group.length > 1 && group.every((reward) => reward === group[0])).length,
     scored: rewards.length,
     length: mean(known(rows.map((row) => row.response_tokens))),
   };
@@ -91,7 +94,7 @@ function column(step: number, rows: Row[]): StepColumn {
 
 export function tasksOf(rows: Row[], kind: string, order: string, at: number): Tasks {
   const all = [...Map.groupBy(rows.filter((row) => row.task !== null), (row) => `${row.dataset}\n${row.task}`).values()].map(task);
-  const chosen = kind ? all.filter((row) => row.kind === kind || (kind === "flipped" && row.flips > 0)) : all;
+  const chosen = kind ? all.filter((row) => row.kind === kind) : all;
   const name = order.replace(/^-/, "") as keyof TaskRow | "change";
   const value = (row: TaskRow): number | string | null =>
     name === "change" ? (finite(row.last_rate) ?? 0) - (finite(row.first_rate) ?? 0) : ((row[name] as number | string | null) ?? null);
@@ -104,17 +107,18 @@ export function tasksOf(rows: Row[], kind: string, order: string, at: number): T
 }
 
 function task(rows: Row[]): TaskRow {
-  const steps = [...Map.groupBy(rows, (row) => row.step ?? -1)].toSorted((a, b) => a[0] - b[0]);
-  const rates = steps.map(([, list]) => mean(known(list.map((row) => row.reward)).map((r) => (r >= SOLVED ? 1 : 0)))).filter((r): r is number => r !== null);
-  const [first, last] = [rates[0] ?? null, rates.at(-1) ?? null];
+  const steps = [...Map.groupBy(rows.filter((row) => row.step !== null), (row) => row.step ?? 0)].toSorted((a, b) => a[0] - b[0]);
+  const lists = steps.length ? steps.map(([, list]) => list) : [rows];
+  const rates = lists.map((list) => mean(known(list.map((row) => row.reward)).map((r) => (r >= SOLVED ? 1 : 0)))).filter((r): r is number => r !== null);
+  const [first, last] = steps.length ? [rates[0] ?? null, rates.at(-1) ?? null] : [null, null];
   const best = rates.length ? Math.max(...rates) : null;
   const flips = rates.filter((rate, i) => i > 0 && rate >= 0.5 !== (rates[i - 1] ?? 0) >= 0.5).length;
   let kind = "mixed";
   if (best === null) kind = "not scored";
   else if (best === 0) kind = "never";
   else if (Math.min(...rates) === 1) kind = "always";
-  else if (best >= 0.5 && (last ?? 0) < 0.5) kind = "regressed";
-  else if ((first ?? 0) < 0.5 && (last ?? 0) >= 0.5) kind = "flipped";
+  else if (last !== null && best >= 0.5 && last < 0.5) kind = "regressed";
+  else if (first !== null && last !== null && first < 0.5 && last >= 0.5) kind = "flipped";
   return {
     task: rows[0]?.task ?? "",
     dataset: rows[0]?.dataset ?? null,
@@ -148,20 +152,32 @@ export function funnelOf(rows: Row[]): Funnel {
     q: term("fate", fate),
     reasons: [...Map.groupBy(mine.filter((row) => row.fate_reason !== null), (row) => row.fate_reason)].map(([reason, list]): Bar => ({ name: reason ?? "", count: list.length, q: `${term("fate", fate)} ${term("fate_reason", reason)}`, reasons: [] })),
   }));
-  return { total: rows.length, stages: stages.map(([name, list, q]) => ({ name, count: list.length, q, reasons: [] })), ends: ends.toSorted((a, b) => b.count - a.count) };
+  const lost = (before: Row[] | undefined, here: Row[]): Bar[] => {
+    const reached = new Set(here);
+    const gone = Map.groupBy((before ?? []).filter((row) => !reached.has(row)), (row) => [row.fate, row.fate_reason, row.reward === null].join("\n"));
+    return [...gone.values()].toSorted((a, b) => b.length - a.length).map((mine): Bar => {
+      const { fate = null, fate_reason = null, reward = null } = mine[0] ?? {};
+      return { name: fate_reason ?? fate ?? "not known", count: mine.length, q: `${reward === null ? "-" : ""}has:reward ${term("fate", fate)} ${term("fate_reason", fate_reason)}`, reasons: [] };
+    });
+  };
+  return { total: rows.length, stages: stages.map(([name, list, q], i) => ({ name, count: list.length, q, reasons: lost(stages[i - 1]?.[1], list) })), ends: ends.toSorted((a, b) => b.count - a.count) };
 }
 
 export function failuresOf(rows: Row[]): Failures {
-  const failed = rows.filter((row) => row.error_kind ?? row.error_type);
-  const groups = [...Map.groupBy(failed, (row) => `${row.error_kind}\n${row.error_type}`).values()].toSorted((a, b) => b.length - a.length);
-  const kinds = [...Map.groupBy(failed, (row) => row.error_kind)].map(([kind, mine]): Bar => ({ name: kind ?? "not known", count: mine.length, q: term("error_kind", kind), reasons: [] }));
+  // As the server counts: what was cut off without an error failed by a limit.
+  const cut = (row: Row): boolean => !!row.truncated && !(row.error_kind ?? row.error_type);
+  const kindOf = (row: Row): string | null => (cut(row) ? "limit" : row.error_kind);
+  const failed = rows.filter((row) => cut(row) || (row.error_kind ?? row.error_type));
+  const groups = [...Map.groupBy(failed, (row) => `${kindOf(row)}\n${cut(row)}\n${row.error_type}`).values()].toSorted((a, b) => b.length - a.length);
+  const kinds = [...Map.groupBy(failed, kindOf)].map(([kind, mine]): Bar => ({ name: kind ?? "not known", count: mine.length, q: kind === "limit" ? "(error_kind:limit OR (truncated:true error_kind:none error_type:none))" : term("error_kind", kind), reasons: [] }));
   return {
     total: rows.length,
     kinds,
     failures: groups.map((mine) => {
       const steps = known(mine.map((row) => row.step));
       const [one] = mine;
-      return { kind: one?.error_kind ?? null, type: one?.error_type ?? null, count: mine.length, q: `${term("error_kind", one?.error_kind ?? null)} ${term("error_type", one?.error_type ?? null)}`, example: one ?? null, text: null, first_step: steps.length ? Math.min(...steps) : null, last_step: steps.length ? Math.max(...steps) : null };
+      const q = one && cut(one) ? "truncated:true error_kind:none error_type:none" : `${term("error_kind", one?.error_kind ?? null)} ${term("error_type", one?.error_type ?? null)}`;
+      return { kind: one ? kindOf(one) : null, type: one?.error_type ?? null, count: mine.length, q, example: one ?? null, text: null, first_step: steps.length ? Math.min(...steps) : null, last_step: steps.length ? Math.max(...steps) : null };
     }),
   };
 }

@@ -46,7 +46,10 @@ function one(piece: string, hits: Hits): Test {
   const value = keyed[2] ?? "";
   if (name === "has") return (row) => !missing(valueOf(row, value));
   const values = /^["/]/.test(value) ? [value] : value.split(",");
-  if (name in LISTS) return (row) => values.some((v) => (row[LISTS[name] as keyof Row] as string[]).some((entry) => same(entry, v)));
+  if (name in LISTS) {
+    const listed = (row: Row): string[] => row[LISTS[name] as keyof Row] as string[];
+    return (row) => values.some((v) => (v === "none" ? listed(row).length === 0 : listed(row).some((entry) => same(entry, v))));
+  }
   if (!(name in FIELDS) && !name.startsWith("rewards.")) {
     throw new Refused(400, { error: `this bundle cannot ask for "${name}"`, start: 0, end: piece.length, suggestions: [] });
   }

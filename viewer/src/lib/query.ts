@@ -50,11 +50,13 @@ export function replace(q: string, key: string, piece: string | null): string {
   return (piece === null ? kept : [...kept, piece]).join(" ");
 }
 
-/** Both must hold. */
+/** Both must hold. What already begins with the other is not said twice. */
 export function both(a: string, b: string): string {
   if (!a.trim() || !b.trim()) return (a + b).trim();
   const wrap = (q: string): string => (/(^|\s)OR(\s|$)/.test(q) ? `(${q})` : q);
-  return `${wrap(a.trim())} ${wrap(b.trim())}`;
+  const [first, second] = [wrap(a.trim()), b.trim()];
+  const pieces = terms(second);
+  return terms(first).every((piece, i) => pieces[i] === piece) ? second : `${first} ${wrap(second)}`;
 }
 
 /** The words and patterns that a query looks for in texts, to be marked in what is shown. */
