@@ -62,7 +62,7 @@ def bundled(
         ("s=tasks", "never solved"),
         ("s=task&task=q-1&dataset=apples", "first success"),
         ("s=fate", "Where they ended"),
-        ("s=failures", "No failures"),
+        ("s=failures", "cut off"),
         ("s=spans", "calculator"),
         ("view=tokens&stream=logprob&q=task:q-1", "lowest"),
     ],
