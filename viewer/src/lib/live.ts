@@ -7,13 +7,28 @@ export interface Told {
   news?: LiveNews;
 }
 
+/** Milliseconds until a server that refused the line (it wants another token) is asked again. */
+const AGAIN = 5000;
+
 /** Listens at an address; returns how to stop. */
 export function follow(address: string, tell: (told: Told) => void): () => void {
-  const source = new EventSource(address);
-  source.addEventListener("open", () => tell({ live: true }));
-  source.addEventListener("error", () => tell({ live: false }));
-  source.addEventListener("news", (event) => tell({ live: true, news: JSON.parse((event as MessageEvent<string>).data) as LiveNews }));
-  return () => source.close();
+  let source: EventSource;
+  let again: ReturnType<typeof setTimeout> | undefined;
+  const open = (): void => {
+    source = new EventSource(address);
+    source.addEventListener("open", () => tell({ live: true }));
+    source.addEventListener("news", (event) => tell({ live: true, news: JSON.parse((event as MessageEvent<string>).data) as LiveNews }));
+    source.addEventListener("error", () => {
+      tell({ live: false });
+      // A line that broke is opened again by the browser, one that was refused is not.
+      if (source.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN);
+    });
+  };
+  open();
+  return () => {
+    clearTimeout(again);
+    source.close();
+  };
 }
 
 /** Listens once for all tabs of this browser, which opens six lines to a server and no more: were
