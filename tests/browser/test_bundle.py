@@ -175,6 +175,7 @@ def secretive() -> Rollout:
                 tool_calls=[ToolCall(id="1", name=SECRET, arguments={SECRET: text})],
             ),
             Message(role="tool", tool_call_id="1", content=f"mailed {SECRET}"),
+            Message(role="assistant", content=[]),
         ],
         spans=[
             Span(

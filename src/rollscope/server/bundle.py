@@ -220,9 +220,10 @@ class _Redacting(Desk):
 def _beginnings(message: Message) -> tuple[str, str]:
     """Where a preview of a message may begin: with its text, or after its thinking."""
     text, thought = plain_text(message), 0
-    if isinstance(message.content, list) and message.content[0].type == "reasoning":
-        thought = len(message.content[0].text or "")
-    elif isinstance(message.content, str):
+    if isinstance(message.content, list):
+        parts = message.content[:1]
+        thought = sum(len(part.text or "") for part in parts if part.type == "reasoning")
+    elif message.content is not None:
         thought = len(text) - len(text.rpartition("</think>")[2])
     return text, text[thought:].lstrip(" \n\r\t")
 
