@@ -107,10 +107,11 @@ _DRAWN = """async () => {
 
 
 def at_rest(page: Any) -> None:
-    """Waits until everything that the page asked for is here, and drawn."""
+    """Waits until everything that the page asked for is here, and drawn. Of the worker that all
+    tabs share the browser tells that it is asked for, but not when it came."""
     while True:
         page.evaluate(_DRAWN)
-        if not [request for request in page.pending if "/api/events" not in request.url]:
+        if not [request for request in page.pending if "/assets/listener" not in request.url]:
             return
 
 
