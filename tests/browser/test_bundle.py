@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -46,10 +47,12 @@ def serve() -> Iterator[Callable[[Path], str]]:
 def bundled(
     store_dir: Path, tmp_path_factory: pytest.TempPathFactory, serve: Callable[[Path], str]
 ) -> str:
-    folder = tmp_path_factory.mktemp("site")
+    """Its address: somewhere below the top of a web server, as in a bucket."""
+    top = tmp_path_factory.mktemp("site")
+    folder = top / "some" / "place"
     query = "split:train OR task:tree OR task:unicode"
     assert main(["bundle", query, "--dir", str(store_dir), "--out", str(folder)]) == 0
-    return serve(folder)
+    return f"{serve(top)}/some/place"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,7 @@ def secretive() -> Rollout:
             ),
             Message(role="tool", tool_call_id="1", content=f"mailed {SECRET}"),
             Message(role="assistant", content=[]),
+            Message(role=f"helper {SECRET}", content="ready"),
         ],
         spans=[
             Span(
@@ -225,6 +229,59 @@ def test_without_redaction_the_same_files_would_tell_it(tmp_path: Path) -> None:
     assert main(["bundle", "--dir", str(tmp_path / "s"), "--out", str(out)]) == 0
     for name in ("rows", "rollouts/0", "texts/0"):
         assert SECRET in (out / "data" / f"{name}.json").read_text(), name
+
+
+def test_tokens_of_a_secret_in_a_name_or_across_parts_go_too(tmp_path: Path) -> None:
+    halves = [Part(type="text", text="mail ada@exa"), Part(type="text", text="mple.com")]
+    said = [
+        Message(role="user", name=SECRET, content="hello"),
+        Message(role="assistant", tool_calls=[ToolCall(name=SECRET, arguments={})]),
+        Message(role="assistant", content=[Part(type="tool_call", call=ToolCall(name=SECRET))]),
+        Message(role="assistant", content=halves),
+    ]
+    for message in said:
+        message.tokens = Tokens(TOKENS, ends=[0, 0, 0, 0, 0])
+    with rollscope.init(project="p", run="r", dir=tmp_path / "s") as run:
+        run.log(Rollout(step=1, messages=said))
+    out = tmp_path / "site"
+    argv = ["bundle", "--dir", str(tmp_path / "s"), "--out", str(out), "--redact", "emails"]
+    assert main(argv) == 0
+    for path in (out / "data").rglob("*.json"):
+        assert b"71,72,73" not in path.read_bytes(), path
+        assert b"ada@" not in path.read_bytes(), path
+
+
+def test_only_an_empty_folder_or_an_older_bundle_is_written_to(tmp_path: Path) -> None:
+    with rollscope.init(project="p", run="r", dir=tmp_path / "s") as run:
+        run.log(Rollout(step=1, messages=[Message(role="user", content="one")]))
+    out = tmp_path / "site"
+    make = ["bundle", "--dir", str(tmp_path / "s"), "--out", str(out)]
+    (out / "data").mkdir(parents=True)
+    (out / "data" / "mine.csv").write_text("precious")
+    assert main(make) == 2
+    assert (out / "data" / "mine.csv").read_text() == "precious"
+    (out / "index.html").write_text("<title>somebody's page</title>")
+    assert main(make) == 2
+    assert "somebody's" in (out / "index.html").read_text()
+    shutil.rmtree(out)
+    out.mkdir()
+    assert main(make) == 0
+    (out / "data" / "texts" / "99.json").write_text("of an earlier bundle")
+    assert main(make) == 0
+    assert not (out / "data" / "texts" / "99.json").exists()
+
+
+@pytest.mark.parametrize("redact", ["", " , ", "nonsense", "regex=(", "nomodule:f", "os:nothing"])
+def test_a_redaction_that_cannot_be_done_makes_no_bundle(
+    tmp_path: Path, redact: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rollscope.init(project="p", run="r", dir=tmp_path / "s") as run:
+        run.log(Rollout(step=1, messages=[Message(role="user", content="one")]))
+    out = tmp_path / "site"
+    argv = ["bundle", "--dir", str(tmp_path / "s"), "--out", str(out), "--redact", redact]
+    assert main(argv) == 2
+    assert not out.exists()
+    assert "redact" in capsys.readouterr().err
 
 
 def _around(content: bytes, what: bytes) -> bytes:

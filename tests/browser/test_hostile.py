@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rollscope
+from rollscope.cli import main
 from rollscope.model import Error, Message, Rollout, Span, Tokens, ToolCall
 from rollscope.model.records import Part
 from server.conftest import Served, serving
@@ -103,9 +107,16 @@ def plant(directory: Path) -> None:
 
 @pytest.mark.parametrize("n", range(len(CORPUS)))
 def test_nothing_runs_on_any_screen(hostile: Served, look: Callable[..., Any], n: int) -> None:
+    page = look(f"{hostile.url}/?q=step:{n}")
+    walk(page, hostile, n)
+    problems = [text for text in page.wrong if "404" not in text]
+    assert problems == []
+
+
+def walk(page: Any, hostile: Served, n: int) -> None:
+    """Opens every screen on the rollouts that hold the n-th text."""
     rows = hostile.get("rollouts", q=f"step:{n}")["rows"]
     assert len(rows) == 2
-    page = look(f"{hostile.url}/?q=step:{n}")
     for screen in SCREENS:
         for view in ("text", "raw") if screen == "read" else ("text",):
             state = {
@@ -129,8 +140,6 @@ def test_nothing_runs_on_any_screen(hostile: Served, look: Callable[..., Any], n
             ran = page.evaluate("window.__ran")
             assert ran is None, (screen, CORPUS[n])
     assert page.locator("main script, main iframe, main object, main svg [onload]").count() == 0
-    problems = [text for text in page.wrong if "404" not in text]
-    assert problems == []
 
 
 def test_bidirectional_controls_and_escapes_can_be_seen(
@@ -142,3 +151,26 @@ def test_bidirectional_controls_and_escapes_can_be_seen(
     shown = page.locator("main").inner_text()
     assert "\u202e" not in shown
     assert "\u2066" not in shown
+
+
+def test_nothing_runs_in_a_bundle(
+    hostile: Served, look: Callable[..., Any], tmp_path: Path, browser: Any
+) -> None:
+    """Its page has no headers of ours: the policy stands in the page."""
+    out = tmp_path / "site"
+    assert main(["bundle", "--dir", str(hostile.dir), "--out", str(out)]) == 0
+    handler = partial(SimpleHTTPRequestHandler, directory=str(out))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = look(f"http://127.0.0.1:{server.server_port}/")
+        for n in range(len(CORPUS)):
+            walk(page, hostile, n)
+        page.evaluate(
+            """() => {
+                const script = document.createElement('script');
+                script.textContent = 'window.__ran = 1';
+                document.body.append(script);
+            }"""
+        )
+        assert page.evaluate("window.__ran") is None, "the policy would have stopped it, too"
+        server.shutdown()

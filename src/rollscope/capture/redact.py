@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -130,6 +130,7 @@ def redact_message(message: Message, clean: Redactor) -> Message:
         new != content
         or calls != list(message.tool_calls or ())
         or any(meta.get(name) != message.meta.get(name) for name in _SEEN_BESIDE)
+        or any(clean(text) != text for text in _also_in_tokens(message))
     ):
         tokens = None if tokens is None else Tokens(streams=tokens.streams)
         meta.pop("marks", None)  # a secret may be spread over several
@@ -141,6 +142,16 @@ def redact_message(message: Message, clean: Redactor) -> Message:
         state=clean_json(message.state, clean),
         meta=meta,
     )
+
+
+def _also_in_tokens(message: Message) -> Iterator[str]:
+    """What else the model saw of a message: names, and a text that lies in several parts."""
+    yield from filter(None, (message.role, message.name))
+    parts = message.content if isinstance(message.content, list) else []
+    if len(parts) > 1:
+        yield "".join(part.text or "" for part in parts)
+    calls = [*(message.tool_calls or ()), *(part.call for part in parts if part.call is not None)]
+    yield from (call.name for call in calls if call.name)
 
 
 _SEEN_BESIDE = ("before", "after")

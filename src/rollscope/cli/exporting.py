@@ -171,7 +171,7 @@ def export(args: argparse.Namespace) -> int:
     name, _, options = args.format.partition(":")
     options = ",".join(filter(None, [options, *args.option]))
     exporter = EXPORTERS.get(name) or Exporter("another system", forward)
-    redact, clean = _redactor(args)
+    redact, clean = redactor(args)
     with opened(args) as store:
         asked = Asked(
             store, name, options, text(args), args.order, args.out, redact, clean, args.again
@@ -186,10 +186,12 @@ def export(args: argparse.Namespace) -> int:
     return 0 if done.exported or done.before else 1
 
 
-def _redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
+def redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
     from ..capture.redact import make_redactor, redact_names
 
     names = [name for text in args.redact for name in redact_names(text)]
+    if args.redact and not names:
+        raise Failed("--redact names nothing: nothing would be cleaned", 2)
     try:
         return names, make_redactor(names) if names else None
     except (ValueError, ImportError, AttributeError) as error:

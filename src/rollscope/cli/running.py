@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .opening import add_query, following, how_to_record, mirror, opened, root, text
-from .output import Failed, say
+from .output import Failed, progress, say
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
@@ -92,13 +92,13 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def bundle(args: argparse.Namespace) -> int:
-    from ..capture.redact import redact_names
     from ..server import bundle as make
+    from .exporting import redactor
 
-    redact = [name for words in args.redact for name in redact_names(words)]
-    with opened(args) as store:
+    _, clean = redactor(args)
+    with opened(args) as store, progress("bundling", None) as update:
         try:
-            count = make(store, text(args), args.out, redact=redact or None)
+            count = make(store, text(args), args.out, redact=clean, progress=update)
         except (ValueError, FileNotFoundError) as error:
             raise Failed(str(error), 2) from None
     say(f"{count} rollouts in {args.out}: put the folder on any web server, or look at it with")

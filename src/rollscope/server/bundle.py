@@ -34,6 +34,9 @@ from .desk import Desk
 from .rows import COLUMNS, number, thin
 from .security import POLICY
 
+MARK = "rollscope-bundle"
+"""Name of the tag that tells the page, and the next bundle, what the folder is."""
+
 MOST = 20_000
 """Rollouts of one bundle: the page holds all their rows."""
 
@@ -72,6 +75,7 @@ def bundle(
     if count > MOST:
         raise ValueError(f"{count} rollouts are too many for a bundle (at most {MOST}): narrow it")
     folder = Path(out)
+    _vacant(folder)
     data = folder / "data"
     _page(folder)
     rows = []
@@ -228,6 +232,14 @@ def _beginnings(message: Message) -> tuple[str, str]:
     return text, text[thought:].lstrip(" \n\r\t")
 
 
+def _vacant(folder: Path) -> None:
+    """Refuses a folder with anything in it but an earlier bundle: what lies there is replaced."""
+    page = folder / "index.html"
+    is_ours = page.is_file() and MARK in page.read_text(errors="replace")
+    if folder.exists() and not is_ours and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} holds something that is no bundle: name a new folder")
+
+
 def _page(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("assets", "data"):
@@ -236,7 +248,7 @@ def _page(folder: Path) -> None:
     # A header would be better, but a bucket sends none. Frames cannot be forbidden this way.
     policy = POLICY.partition("; frame-ancestors")[0]
     tags = (
-        '<meta name="rollscope-bundle" content="data/" />\n    '
+        f'<meta name="{MARK}" content="data/" />\n    '
         f'<meta http-equiv="Content-Security-Policy" content="{policy}" />\n    '
     )
     page = (folder / "index.html").read_text()
@@ -261,7 +273,7 @@ def _cleaned(value: Any, clean: Redactor, key: str = "") -> Any:
             name if name in _FIELDS else clean(name): _cleaned(item, clean, name)
             for name, item in value.items()
         }
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_cleaned(item, clean) for item in value]
     return value
 
