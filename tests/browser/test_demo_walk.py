@@ -92,6 +92,9 @@ def test_tokens_carry_what_engine_and_learner_said(
     expect(page.locator(".tok.at")).to_be_in_viewport()
     page.locator(".tok.at").hover()
     expect(page.locator(".tip")).to_contain_text("train_logprob")
+    at, tip = page.locator(".tok.at").bounding_box(), page.locator(".tip").bounding_box()
+    assert abs(tip["x"] - at["x"]) < 300, "what hovers stands by its token"
+    assert abs(tip["y"] - at["y"]) < 60
     shoot(page, "demo-tokens")
     for stream in ("ratio", "advantage", "mask", "version"):
         page.get_by_role("combobox", name="Stream").select_option(stream)
@@ -199,4 +202,21 @@ def test_turns_never_lie_over_each_other(demo_site: Served, look: Look) -> None:
         page.keyboard.press(key)
         at_rest(page)
         page.wait_for_function(_APART)
+    assert page.wrong == []
+
+
+def test_a_long_list_of_tasks_can_be_seen_to_its_end(demo_site: Served, look: Look) -> None:
+    page = look(f"{demo_site.url}/?s=tasks")
+    rows = page.locator("tbody tr")
+    count = demo_site.get("tasks")["count"]
+    expect(rows).to_have_count(200)
+    while rows.count() < count:
+        before = rows.count()
+        page.get_by_role("button", name=re.compile("show more")).click()
+        expect(rows).not_to_have_count(before)
+    expect(page.get_by_role("button", name=re.compile("show more"))).to_have_count(0)
+    rollouts = rows.first.locator("td").nth(1)
+    number = rollouts.inner_text()
+    rollouts.get_by_role("link").click()
+    expect(page.get_by_role("search")).to_contain_text(f"{number} of ")
     assert page.wrong == []

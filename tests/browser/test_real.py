@@ -92,6 +92,9 @@ def test_new_rollouts_appear_without_losing_place(tmp_path: Path, look: Look) ->
         expect(rows).to_contain_text("t4")
         expect(page.locator("article.card").first).to_contain_text("question 2")
         assert page.url == before
+        page.get_by_text("+4 new").click()
+        expect(page.locator("article.card").first).to_contain_text("question 4")
+        expect(page.get_by_text("+4 new")).to_have_count(0)
         run.finish()
         assert page.wrong == []
 
@@ -110,6 +113,19 @@ def test_many_tabs_can_be_open_and_all_are_live(tmp_path: Path, browser: Any) ->
         for page in pages:
             expect(page.get_by_text("+4 new")).to_be_visible()
     run.finish()
+
+
+def test_a_server_that_is_gone_is_told(tmp_path: Path, look: Look) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(some(0, 3))
+    run.finish()
+    with serving(tmp_path) as site:
+        page = look(f"{site.url}/?q=project:p")
+        expect(page.locator("article.card").first).to_be_visible()
+    page.keyboard.press("f")
+    expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    page.keyboard.press("r")
+    expect(page.locator(".said")).to_contain_text("does not answer")
 
 
 def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:

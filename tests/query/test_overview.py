@@ -74,6 +74,13 @@ def test_histograms_keep_nan_infinite_and_missing_apart(store: Store) -> None:
     assert (inner.counts, inner.outside) == ([2, 0, 0, 1], 2)
 
 
+@pytest.mark.parametrize("last", [26, 51, 99, 1000])
+def test_whole_numbers_stand_in_the_bar_that_begins_with_them(last: int) -> None:
+    rows = [{"id": str(n), "run": "one", "step": n} for n in range(last + 1)]
+    found = Store(reader=Tables(rows)).histogram("", "step", last + 1, 0.0, last + 1.0)
+    assert found.counts == [1] * (last + 1)
+
+
 def test_a_histogram_of_nothing_is_empty(store: Store) -> None:
     (nothing,) = store.histograms("step:99", ["reward"])
     assert (nothing.low, nothing.high, nothing.counts) == (None, None, [])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +83,18 @@ def test_the_server_ends_the_query_of_a_client_that_hangs_up(
             assert not ended.is_set()
         assert ended.wait(120), "the engine goes on for nobody"
         assert site.get("status")["rollouts"] > 0
+
+
+def test_a_page_that_is_still_open_is_no_error_when_the_server_is_stopped(store_dir: Path) -> None:
+    command = ["view", "--no-browser", "--port", "0", "--dir", str(store_dir)]
+    code = f"from rollscope.cli import main; main({command})"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        url = re.findall(r"http://\S+/", server.stdout.readline())[0]
+        with urllib.request.urlopen(f"{url}api/events", timeout=60) as line:
+            assert line.readline().startswith(b"event")
+            server.send_signal(signal.SIGINT)
+            _, errors = server.communicate(timeout=60)
+    assert errors == ""

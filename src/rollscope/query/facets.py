@@ -244,7 +244,7 @@ def _bar(value: Sql, low: Sql, high: Sql, bars: int) -> Sql:
     # Halves keep the width finite where low and high lie at the two ends of all numbers.
     scaled = Sql(
         f"CASE WHEN {{}} <= {{}} THEN 0 ELSE TRY_CAST(least({bars - 1}, "
-        f"floor(({{}} / 2 - {{}} / 2) / ({{}} / 2 - {{}} / 2) * {bars})) AS INTEGER) END"
+        f"floor(({{}} / 2 - {{}} / 2) / (({{}} / 2 - {{}} / 2) / {bars}))) AS INTEGER) END"
     )
     return scaled.fill(high, low, value, low, high, low)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -61,11 +62,14 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=1,
     )
+    server = uvicorn.Server(config)
+    # A page that is still open when the server is stopped is no error worth a traceback.
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
     keeper = Keeper(opened.reader)
     if tend:
         keeper.start()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:

@@ -87,13 +87,19 @@ async function refuse(answer: Response): Promise<never> {
   throw new Refused(answer.status, problem);
 }
 
+/** A browser says "Failed to fetch", each its own way. */
+const reach = (address: string, options: RequestInit): Promise<Response> =>
+  fetch(address, options).catch((error: unknown) => {
+    throw error instanceof TypeError ? new Error("the server does not answer") : error;
+  });
+
 async function get<A>(path: string, params: Params = {}, signal?: AbortSignal): Promise<A> {
-  const answer = await fetch(address(path, params), { signal: signal ?? null, cache: "no-cache" });
+  const answer = await reach(address(path, params), { signal: signal ?? null, cache: "no-cache" });
   return answer.ok ? ((await answer.json()) as A) : refuse(answer);
 }
 
 async function post(path: string, body: unknown): Promise<unknown> {
-  const answer = await fetch(address(path), {
+  const answer = await reach(address(path), {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),

@@ -50,7 +50,7 @@ export function histogramsOf(rows: Row[], bins = 40): Histograms {
       }
       const counts = new Array<number>(bars).fill(0);
       for (const n of numbers) {
-        const at = Math.min(bars - 1, Math.floor(((n - low) / (high - low || 1)) * bars));
+        const at = Math.min(bars - 1, Math.floor((n - low) / ((high - low || 1) / bars)));
         counts[at] = (counts[at] ?? 0) + 1;
       }
       return { ...base, low, high, most, counts };

@@ -162,6 +162,17 @@ export function afterThinking(text: string): string {
   return said || text;
 }
 
+const PREVIEW = 160; // characters that the store keeps of a text
+
+/** What a preview says after thinking, with a sign where the store has cut it. */
+export function previewed(text: string | null): string {
+  const whole = text ?? "";
+  return isCut(whole) ? `${afterThinking(whole)}…` : afterThinking(whole);
+}
+
+/** Is this preview only the beginning? */
+export const isCut = (text: string | null): boolean => (text ?? "").length >= PREVIEW;
+
 /** The first words of a text on one line. */
 export function firstLine(text: string, length = 120): string {
   const flat = shown(text.slice(0, length * 4)).replaceAll(/\s+/g, " ").trim();

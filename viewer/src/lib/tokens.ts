@@ -34,10 +34,14 @@ const MADE: Record<string, { of: [string, string]; make: (a: number, b: number) 
   ref_gap: { of: ["logprob", "ref_logprob"], make: (a, b) => a - b },
 };
 
+/** What is looked for most often comes first. */
+const FIRST = ["logprob", "train_logprob", "ratio", "ref_logprob", "ref_gap", "advantage", "entropy", "mask", "version"];
+
 /** The streams one can look at: those that are there and those that follow from them. */
 export function streamNames(present: string[]): string[] {
   const made = Object.entries(MADE).filter(([, m]) => m.of.every((name) => present.includes(name)));
-  return [...present, ...made.map(([name]) => name)];
+  const rank = (name: string): number => (FIRST.indexOf(name) + 1 || FIRST.length + 1);
+  return [...present, ...made.map(([name]) => name)].toSorted((a, b) => rank(a) - rank(b));
 }
 
 /** A block's values of a stream; null where missing. Undefined: the block has none of it. */
@@ -79,7 +83,7 @@ export function shade(stream: string, x: Num | undefined, span: number): Shade {
   const clamp = (v: number): number => Math.max(0, Math.min(1, v));
   switch (scaleOf(stream)) {
     case "low":
-      return { side: "warm", strength: clamp(-n / full) };
+      return { side: "warm", strength: Math.sqrt(clamp(-n / full)) }; // half a nat can be seen, too
     case "ratio":
       return { side: n >= 1 ? "warm" : "cold", strength: clamp(Math.abs(Math.log(Math.max(n, 1e-9))) / full) };
     case "signed":

@@ -90,7 +90,7 @@ export function act(app: App, event: KeyboardEvent): void {
   const key = BY_KEY.get(event.key);
   if (!key) return;
   event.preventDefault();
-  void key.act(app, event.key);
+  Promise.resolve(key.act(app, event.key)).catch((error: unknown) => app.say(error instanceof Error ? error.message : String(error)));
 }
 
 /** Tells the part of the page that owns the thing (the finder, the query bar). */
