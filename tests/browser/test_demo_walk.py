@@ -182,6 +182,56 @@ def test_metrics_lie_over_the_rewards(demo_site: Served, look: Look, shoot: Shoo
     shoot(page, "demo-metric")
 
 
+def test_a_random_rollout_is_one_of_the_selection(demo_site: Served, look: Look) -> None:
+    q = "step:3 split:train run:lr-1e-3"
+    among = {row["id"] for row in demo_site.get("rollouts", q=q, limit=500)["rows"]}
+    page = ready(look(f"{demo_site.url}/?q={q}"))
+    seen = {_param(page, "id")}
+    for _ in range(5):
+        before = _param(page, "id")
+        page.keyboard.press("r")
+        page.wait_for_function("id => new URL(location).searchParams.get('id') !== id", arg=before)
+        ready(page)
+        assert _param(page, "q") == q
+        seen.add(_param(page, "id"))
+    assert seen <= among
+
+
+def test_every_count_leads_to_as_many_rollouts(demo_site: Served) -> None:
+    """Of fates, failures, facets and tasks: the query of each finds what it counts."""
+    q = "run:lr-1e-3"
+
+    def found(term: str) -> int:
+        return int(demo_site.get("rollouts", q=f"{q} ({term})", limit=1)["count"])
+
+    funnel, failures = demo_site.get("funnel", q=q), demo_site.get("failures", q=q)
+    bars = [*funnel["stages"], *funnel["ends"], *failures["kinds"], *failures["failures"]]
+    bars += [reason for bar in bars for reason in bar.get("reasons", [])]
+    assert len(bars) > 15
+    for bar in bars:
+        if bar["q"]:
+            assert found(bar["q"]) == bar["count"], bar
+    one = {"tools": "tool", "flags": "flag", "labels": "label"}
+    for facet in demo_site.get("facets", q=q)["facets"]:
+        for value in facet["values"][:3]:
+            word = "none" if value["value"] is None else f'"{value["value"]}"'
+            key = one.get(facet["key"], facet["key"])
+            assert found(f"{key}:{word}") == value["count"], (key, value)
+    for task in demo_site.get("tasks", q=q, limit=3)["tasks"]:
+        assert found(f'task:"{task["task"]}" dataset:"{task["dataset"]}"') == task["rollouts"]
+
+
+def test_several_runs_lie_over_each_other(demo_site: Served, look: Look) -> None:
+    page = ready(look(f"{demo_site.url}/?q=split:train"))
+    ribbon = page.locator(".ribbon")
+    for run in ("lr-1e-3", "lr-6e-3"):
+        expect(ribbon.get_by_text(run).first).to_be_visible()
+    lines = {path.get_attribute("stroke") for path in ribbon.locator("path").all()}
+    assert len({line for line in lines if line and line != "none"}) >= 2
+    ribbon.get_by_text("lr-6e-3").first.click()
+    page.wait_for_function("new URL(location).searchParams.get('q').includes('lr-6e-3')")
+
+
 def _param(page: Any, name: str) -> str:
     return str(page.evaluate("name => new URL(location).searchParams.get(name)", name))
 

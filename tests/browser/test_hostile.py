@@ -174,3 +174,16 @@ def test_nothing_runs_in_a_bundle(
         )
         assert page.evaluate("window.__ran") is None, "the policy would have stopped it, too"
         server.shutdown()
+
+
+def test_a_pattern_that_backtracks_for_ever_stops_neither_page_nor_server(
+    tmp_path: Path, look: Callable[..., Any]
+) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(Rollout(step=1, messages=[Message(role="assistant", content="x" * 60 + " abc")]))
+    run.finish()
+    with serving(tmp_path) as site:
+        page = look(f"{site.url}/?q=/(x%2Bx%2B)%2By/ OR /a.c/")
+        page.get_by_text("1 hit").wait_for()
+        page.wait_for_function("CSS.highlights.get('hits')?.size === 1")
+        assert page.wrong == []

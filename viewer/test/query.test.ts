@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { asCommand, asPython, both, needles, quoted, range, replace, term, terms, toggle } from "../src/lib/query";
+import { asCommand, asPython, both, marked, needles, quoted, range, replace, term, terms, toggle } from "../src/lib/query";
 
 test("a click adds a term, another takes it away", () => {
   expect(toggle("reward:>0", "fate:trained")).toBe("reward:>0 fate:trained");
@@ -44,4 +44,9 @@ test("a selection can be taken to Python and to the command line", () => {
   expect(asCommand("it's", "")).toBe(`rollscope ls 'it'\\''s'`);
   expect(asCommand("a", "-reward", "/a b")).toBe(`rollscope ls 'a' --order='-reward' --dir='/a b'`);
   expect(asPython("a", "", "/a b")).toContain('open("/a b").rollouts("a")');
+});
+
+test("what a pattern found is marked, and the pattern is not run in the page", () => {
+  const found = marked('carry /(x+x+)+y/ "One"', "two", [{ said: "xxy" }, { said: "xxy" }, { said: null }]);
+  expect(found.map(String)).toEqual(["/carry/giu", "/One/gu", "/two/giu", "/xxy/gu"]);
 });

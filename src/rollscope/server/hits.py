@@ -17,6 +17,8 @@ from ..query.values import Text
 from .shapes import Hit
 
 MOST = 2000
+SAID = 300
+"""Characters of a find that are told with it."""
 
 
 class _Said(NamedTuple):
@@ -34,22 +36,27 @@ def find_hits(store: Store, rollout: Rollout, q: str, find: str) -> list[Hit]:
     if find:
         terms.append(TextTerm(None, Text("fold", find)))
     said = list(_said(rollout))
-    found: set[tuple[int, str, int, int]] = set()
+    found: dict[tuple[int, str, int, int], str | None] = {}
     for term in terms:
         if term.test is None or not term.test.text:
             continue
         mine = [one for one in said if term.role is None or term.role == one.role]
         spans = places(store, term.test, [one.text for one in mine], MOST)
+        is_pattern = term.test.kind == "regex"
         here = (
-            (one.message, one.where, *span)
+            ((one.message, one.where, start, end), one.text[start:end] if is_pattern else None)
             for one, of in zip(mine, spans, strict=True)
-            for span in of
+            for start, end in of
         )
         found.update(islice(here, MOST))
     return [
-        Hit(message=message, start=start, end=end, where=where)
-        for message, where, start, end in sorted(found)[:MOST]
+        Hit(message=place[0], start=place[2], end=place[3], where=place[1], said=_short(words))
+        for place, words in sorted(found.items(), key=lambda hit: hit[0])[:MOST]
     ]
+
+
+def _short(said: str | None) -> str | None:
+    return said if said is not None and len(said) <= SAID else None
 
 
 def _said(rollout: Rollout) -> Iterator[_Said]:

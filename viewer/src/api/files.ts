@@ -214,7 +214,7 @@ function neighboursOf(rows: Row[], id: string): Awaited<ReturnType<Api["neighbou
 
 function hitsOf(messages: Body[], patterns: RegExp[]): Hit[] {
   return messages.flatMap((body) =>
-    patterns.flatMap((pattern) => [...(body.text ?? "").matchAll(pattern)].filter((m) => m[0]).map((m) => ({ message: body.n, start: m.index, end: m.index + m[0].length, where: "text" }))),
+    patterns.flatMap((pattern) => [...(body.text ?? "").matchAll(pattern)].filter((m) => m[0]).map((m) => ({ message: body.n, start: m.index, end: m.index + m[0].length, where: "text", said: m[0].slice(0, 300) }))),
   );
 }
 

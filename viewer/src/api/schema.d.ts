@@ -1201,6 +1201,8 @@ export interface components {
             end: number;
             /** @default text */
             where: string;
+            /** @default null */
+            said: string | null;
         };
         /** Done */
         Done: {

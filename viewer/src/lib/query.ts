@@ -59,8 +59,8 @@ export function both(a: string, b: string): string {
   return terms(first).every((piece, i) => pieces[i] === piece) ? second : `${first} ${wrap(second)}`;
 }
 
-/** The words and patterns that a query looks for in texts, to be marked in what is shown. */
-export function needles(q: string): RegExp[] {
+/** The words and patterns that a query looks for in texts. */
+export function needles(q: string, patterns = true): RegExp[] {
   const found: RegExp[] = [];
   for (const [piece] of q.matchAll(TOKEN)) {
     if (piece === "(" || piece === ")") continue;
@@ -68,7 +68,7 @@ export function needles(q: string): RegExp[] {
     const value = keyed ? (keyed[2] ?? "") : piece;
     if (piece.startsWith("-") || ["OR", "AND", "NOT"].includes(piece)) continue;
     if (!keyed && /^[A-Za-z_][\w.-]*:/u.test(piece)) continue;
-    const made = needle(value);
+    const made = patterns || !value.startsWith("/") ? needle(value) : null;
     if (made) found.push(made);
   }
   return found;
@@ -86,6 +86,16 @@ function needle(value: string): RegExp | null {
     return null; // RE2 knows patterns that the browser does not
   }
 }
+
+/** What is to be marked in what is shown: the words of a query, and what its patterns found. The
+ * patterns themselves are never run here: one that backtracks would stop the page. */
+export function marked(q: string, find: string, hits: { said: string | null }[]): RegExp[] {
+  const said = new Set(hits.map((hit) => hit.said).filter((text) => text !== null && text.trim() !== ""));
+  const literals = [...said].slice(0, MARKED).map((text) => literal(text ?? "", "gu"));
+  return [...needles(q, false), ...(find ? [literal(find, "giu")] : []), ...literals];
+}
+
+const MARKED = 200; // different texts that a pattern found
 
 /** A pattern that finds this text. */
 export function literal(text: string, flags: string): RegExp {

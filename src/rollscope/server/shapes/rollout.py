@@ -202,6 +202,9 @@ class Hit(msgspec.Struct, kw_only=True):
     end: int
     where: str = "text"
     """`text`, or `tool_calls`: then the numbers count in the arguments as text."""
+    said: str | None = None
+    """What a pattern found, so that nobody else needs to look for it; null if it is long, and for
+    words, which are known."""
 
 
 class Hits(msgspec.Struct, kw_only=True):
