@@ -221,6 +221,35 @@ def test_every_count_leads_to_as_many_rollouts(demo_site: Served) -> None:
         assert found(f'task:"{task["task"]}" dataset:"{task["dataset"]}"') == task["rollouts"]
 
 
+@pytest.mark.parametrize(
+    ("state", "counts"),
+    [
+        ("s=failures", "h1 a, a.kind .num, header a.num"),
+        ("s=tasks&kind=regressed", "tbody tr td:nth-child(2) a"),
+        ("s=task&task={task}&dataset={dataset}", "header .soft a"),
+        ("s=fate", "a.stage, a.head, a.reason"),
+        ("q=split:eval", "[role=search] a"),
+    ],
+)
+def test_every_count_is_a_link_that_also_opens_in_another_tab(
+    demo_site: Served, look: Look, state: str, counts: str
+) -> None:
+    task = demo_site.get("tasks", kind="regressed", limit=1)["tasks"][0]
+    page = look(f"{demo_site.url}/?{state.format(**task)}")
+    links = page.locator(counts)
+    expect(links.first).to_be_visible()
+    at_rest(page)
+    before = page.url
+    for n in range(min(3, links.count())):
+        wanted = int(re.findall(r"\d[\d,]*", links.nth(n).inner_text())[0].replace(",", ""))
+        with page.context.expect_page() as opened:
+            links.nth(n).click(modifiers=["Control"])
+        tab = opened.value
+        expect(tab.get_by_role("search")).to_contain_text(f"{wanted:,} of")
+        tab.close()
+    assert page.url == before, "who opens another tab stays where he is"
+
+
 def test_several_runs_lie_over_each_other(demo_site: Served, look: Look) -> None:
     page = ready(look(f"{demo_site.url}/?q=split:train"))
     ribbon = page.locator(".ribbon")

@@ -50,3 +50,7 @@ test("what a pattern found is marked, and the pattern is not run in the page", (
   const found = marked('carry /(x+x+)+y/ "One"', "two", [{ said: "xxy" }, { said: "xxy" }, { said: null }]);
   expect(found.map(String)).toEqual(["/carry/giu", "/One/gu", "/two/giu", "/xxy/gu"]);
 });
+
+test("a value that has another meaning is quoted", () => {
+  expect([term("task", "none"), term("task", "NaN"), term("task", "1..2"), term("task", "a.b-c"), term("task", null)]).toEqual(['task:"none"', 'task:"NaN"', 'task:"1..2"', "task:a.b-c", "task:none"]);
+});

@@ -1,8 +1,8 @@
 /** Queries as text: adding, replacing and removing terms, as a click does. */
 
-/** A value as it must be written after a key. */
+/** A value as it must be written after a key: `none`, for one, means that there is no value. */
 export function quoted(value: string): string {
-  return /^[\w.+-]+$/u.test(value) ? value : `"${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
+  return /^[\w.+-]+$/u.test(value) && !/^(none|nan)$|\.\./iu.test(value) ? value : `"${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
 }
 
 /** `key:value`, or `key:none` when there is no value. */
