@@ -80,6 +80,11 @@ api: setup viewer/node_modules/.package-lock.json
 	$(PY) docs/make_openapi.py
 	cd viewer && npm run -s api
 
+# The pictures of docs/viewer.md are what the browser tests last saw of the demo.
+.PHONY: pictures
+pictures:
+	for picture in docs/images/*.png; do cp out/screenshots/demo-$$(basename $$picture) $$picture; done
+
 # The browser that the tests look with: Debian's, installed when it is missing.
 chromium:
 	@command -v chromium >/dev/null || { \

@@ -46,6 +46,13 @@ def test_it_opens_on_a_mixed_group_with_a_transcript_in_sight(
     assert page.wrong == []
 
 
+def test_a_sorted_list_opens_at_its_top(site: Served, look: Look) -> None:
+    page = ready(look(f"{site.url}/?order=reward"))
+    rows = page.get_by_role("listbox", name="Rollouts").get_by_role("option")
+    expect(rows.first).to_have_attribute("aria-selected", "true")
+    assert page.wrong == []
+
+
 def test_from_the_start_to_the_first_divergence_takes_at_most_six_keys(
     site: Served, look: Look, shoot: Shoot
 ) -> None:

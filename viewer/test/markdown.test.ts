@@ -46,6 +46,14 @@ test("math is drawn, money is not math", async () => {
   expect(mathAt("$$a+b$$", 0)).toEqual({ source: "a+b", display: true, end: 7 });
 });
 
+test("names and ends of lines stay as they were written", () => {
+  const host = document.createElement("div");
+  host.append(nodes("call __init__ of my_own_class\n% ls\n**bold** and *stressed*"));
+  expect(host.textContent?.trim()).toBe("call __init__ of my_own_class\n% ls\nbold and stressed");
+  expect(host.querySelectorAll("strong, em").length).toBe(2);
+  expect(host.querySelectorAll("br").length).toBe(2);
+});
+
 test("tables, code and lists are shown as such", () => {
   const host = document.createElement("div");
   host.append(nodes("| a | b |\n|---|---|\n| 1 | 2 |\n\n- x\n\n`code`"));

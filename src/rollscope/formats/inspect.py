@@ -49,6 +49,7 @@ def convert(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Rollout:
     """One sample, and the log's header: task, model and dataset."""
     attached = sample.get("attachments") or {}
     about = header.get("eval") or {}
+    log = about.get("eval_id") or about.get("run_id") or ""
     scores = sample.get("scores") or {}
     values = {name: _value(score.get("value")) for name, score in scores.items()}
     rewards, odd = _parts(values)
@@ -56,11 +57,12 @@ def convert(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Rollout:
     output = sample.get("output") or {}
     choices = output.get("choices") or [{}]
     return Rollout(
-        key=f"{about.get('eval_id') or about.get('run_id') or ''}/{sample.get('id')}/"
-        f"{sample.get('epoch')}",
+        key=f"{log}/{sample.get('id')}/{sample.get('epoch')}",
         split="eval",
         dataset=(about.get("dataset") or {}).get("name") or about.get("task"),
         task=str(sample.get("id")),
+        # Epochs of one log are siblings; the same sample in another log is another model's.
+        group=f"{log}/{sample.get('id')}" if log else None,
         index=sample.get("epoch"),
         environment=about.get("task"),
         messages=[_message(m, attached) for m in sample.get("messages") or ()],

@@ -5,8 +5,16 @@ import { math } from "./math";
 
 const purify = createDOMPurify(window);
 
-const md = new MarkdownIt({ html: false, linkify: false, breaks: false, typographer: false });
+// A line that ends in a text ends on the page: commands and listings are often not fenced.
+const md = new MarkdownIt({ html: false, linkify: false, breaks: true, typographer: false });
 md.use(math);
+// Underscores are part of names: `__init__` is not a bold "init". Policies stress with asterisks.
+md.inline.ruler.before("emphasis", "underscores", (state, silent) => {
+  if (state.src[state.pos] !== "_") return false;
+  if (!silent) state.pending += "_";
+  state.pos += 1;
+  return true;
+});
 md.renderer.rules["image"] = (tokens, at) => {
   // Never loaded: an image in a rollout would tell its owner that somebody reads it.
   const token = tokens[at];
