@@ -47,7 +47,7 @@ def test_it_opens_on_a_mixed_group_with_a_transcript_in_sight(
 
 
 def test_a_sorted_list_opens_at_its_top(site: Served, look: Look) -> None:
-    page = ready(look(f"{site.url}/?order=reward"))
+    page = look(f"{site.url}/?order=-turns")
     rows = page.get_by_role("listbox", name="Rollouts").get_by_role("option")
     expect(rows.first).to_have_attribute("aria-selected", "true")
     assert page.wrong == []
