@@ -1,7 +1,8 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
-import { facetsOf, failuresOf, funnelOf, groupName, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
+import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
 import { matcher, sorter, type Hits } from "../lib/filter";
+import { groupName } from "../lib/group";
 import { literal, needles } from "../lib/query";
 import type { Ask, Found } from "../lib/searcher";
 import { stripOf } from "../lib/strip";

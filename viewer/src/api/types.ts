@@ -13,6 +13,8 @@ export const LISTED = [
   "run",
   "step",
   "task",
+  "dataset",
+  "environment",
   "group",
   "index",
   "attempt",

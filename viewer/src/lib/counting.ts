@@ -1,5 +1,6 @@
 /** What the server counts with its engine, counted over a bundle's rows. */
 import type { Bar, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepColumn, TaskRow, Tasks } from "../api/types";
+import { groupName } from "./group";
 import { finite } from "./num";
 import { term } from "./query";
 
@@ -70,9 +71,6 @@ export function ribbonOf(rows: Row[]): Ribbon {
     })),
   };
 }
-
-/** What rollouts of one group have in common: without one, task, dataset and environment. */
-export const groupName = (row: Row): string | null => row.group ?? (row.task === null ? null : [row.task, row.dataset, row.environment].join("\n"));
 
 function column(step: number, rows: Row[]): StepColumn {
   const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
