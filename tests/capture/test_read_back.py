@@ -7,11 +7,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import rollscope
-from rollscope import Message, Rollout, Tokens
+from rollscope import Message, Rollout, Tokens, ToolCall
+from rollscope.model.records import Part
 from rollscope.store import writers
 from rollscope.store.seal import seal
 
@@ -29,6 +31,37 @@ def wait_for(condition: Callable[[], object]) -> None:
 def run(own_store: Path) -> Iterator[rollscope.Run]:
     with rollscope.init(project="p", run="r") as run:
         yield run
+
+
+@pytest.mark.parametrize("redact", [None, ["email"]])
+def test_numbers_where_names_belong_lose_no_rollout(
+    own_store: Path, redact: list[str] | None
+) -> None:
+    odd: Any = 7
+    with rollscope.init(project="p", run="r", redact=redact) as run:
+        for place, message in enumerate(
+            (
+                Message(role=odd, name=odd, content="x"),
+                Message(role="assistant", content="x", meta=cast(Any, None)),
+                Message(role="assistant", content="x", tool_calls=[ToolCall(id=odd, name=odd)]),
+                Message(
+                    role="assistant",
+                    content=[
+                        Part(type="text", text="x"),
+                        Part(type="call", call=ToolCall(name=odd)),
+                    ],
+                ),
+            )
+        ):
+            run.log(Rollout(step=place, messages=[message]))
+    store = rollscope.open()
+    role, _, called, inside = (
+        store.get(row.id).messages[0] for row in store.rollouts(order="step")
+    )
+    assert (role.role, role.name) == ("7", "7")
+    assert (called.tool_calls[0].id, called.tool_calls[0].name) == ("7", "7")
+    assert isinstance(inside.content, list)
+    assert inside.content[1].call == ToolCall(name="7")
 
 
 def test_a_logged_rollout_is_seen_by_a_reader_at_once(run: rollscope.Run) -> None:

@@ -129,7 +129,7 @@ def redact_message(message: Message, clean: Redactor) -> Message:
     if (
         new != content
         or calls != list(message.tool_calls or ())
-        or any(meta.get(name) != message.meta.get(name) for name in _SEEN_BESIDE)
+        or any(meta.get(name) != (message.meta or {}).get(name) for name in _SEEN_BESIDE)
         or any(clean(text) != text for text in _also_in_tokens(message))
     ):
         tokens = None if tokens is None else Tokens(streams=tokens.streams)
@@ -146,12 +146,12 @@ def redact_message(message: Message, clean: Redactor) -> Message:
 
 def _also_in_tokens(message: Message) -> Iterator[str]:
     """What else the model saw of a message: names, and a text that lies in several parts."""
-    yield from filter(None, (message.role, message.name))
     parts = message.content if isinstance(message.content, list) else []
-    if len(parts) > 1:
-        yield "".join(part.text or "" for part in parts)
     calls = [*(message.tool_calls or ()), *(part.call for part in parts if part.call is not None)]
-    yield from (call.name for call in calls if call.name)
+    names = (message.role, message.name, *(call.name for call in calls))
+    yield from (name for name in names if isinstance(name, str))  # trainers give numbers, too
+    if len(parts) > 1:
+        yield "".join(part.text for part in parts if isinstance(part.text, str))
 
 
 _SEEN_BESIDE = ("before", "after")

@@ -29,7 +29,7 @@ import msgspec
 
 from .arrays import Arrays, arrays_json, frozen, nbytes
 from .normalise import NUMBERS, WHOLES, non_finite, normalise, normalise_fact, plain
-from .records import Fact, Message, Part, Rollout, Span
+from .records import Fact, Message, Part, Rollout, Span, ToolCall
 from .tokens import Tokens, detached
 
 _HOLE = b"\x01"  # JSON escapes control characters, so this byte stands nowhere else
@@ -355,9 +355,27 @@ def join_parts(text: str, rows: list[dict[str, Any]]) -> list[Part]:
         end = row.get("end")
         piece = None if end is None else text[start:end]
         start = start if end is None else end
-        fields = {k: v for k, v in row.items() if k != "end"}
+        fields = {k: v for k, v in _worded(row).items() if k != "end"}
+        if fields.get("call") is not None:
+            fields["call"] = _worded(fields["call"])
         parts.append(msgspec.convert({**fields, "text": piece}, Part))
     return parts
+
+
+def to_call(row: dict[str, Any]) -> ToolCall:
+    """A tool call as it was written."""
+    return msgspec.convert(_worded(row), ToolCall)
+
+
+_WORDS = {"id", "name", "type", "image"}
+
+
+def _worded(row: dict[str, Any]) -> dict[str, Any]:
+    """Text where text belongs: a name that a trainer gave as a number was written as one."""
+    return {
+        k: str(v) if k in _WORDS and v is not None and type(v) is not str else v
+        for k, v in row.items()
+    }
 
 
 def _numbers_kept(body: dict[str, Any]) -> dict[str, Any]:

@@ -39,11 +39,11 @@ def _by_engine(store: Store, pattern: str, texts: Sequence[str]) -> Iterator[Ite
     free = [char for char in map(chr, _PRIVATE) if char not in used][:2]
     if len(free) < 2:
         return (iter(()) for _ in texts)
-    marked = store.sql(
-        "SELECT regexp_replace(t, ?, ?, 'g') FROM (SELECT unnest(?::VARCHAR[]) AS t)",
-        [pattern, f"{free[0]}\\0{free[1]}", list(texts)],
+    ((marked,),) = store.sql(
+        "SELECT list_transform(?::VARCHAR[], lambda t: regexp_replace(t, ?, ?, 'g'))",
+        [list(texts), pattern, f"{free[0]}\\0{free[1]}"],
     ).fetchall()
-    return (_unmarked(text, *free) for (text,) in marked)
+    return (_unmarked(text, *free) for text in marked)
 
 
 def _unmarked(text: str, begin: str, end: str) -> Iterator[Place]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ..model import Error, Fact, Message, Rollout, Span, Tokens, ToolCall
+from ..model import Error, Fact, Message, Rollout, Span, Tokens
 from ..model.tokens import KNOWN_STREAMS
-from ..model.wire import join_parts
+from ..model.wire import join_parts, to_call
 
 Row = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ def to_message(row: Row) -> Message:
         content=content,
         parent=parent,
         name=row["name"],
-        tool_calls=msgspec.convert(_json(row["tool_calls"]) or [], list[ToolCall]),
+        tool_calls=[to_call(call) for call in _json(row["tool_calls"]) or []],
         tool_call_id=row["tool_call_id"],
         sampled=row["sampled"],
         tokens=_tokens(row),
