@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollscope.store import frames, paths, writers
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Until it holds: what is written in the background comes when it comes."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
 
 
 def lines(store: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,13 +18,7 @@ from rollscope.store import writers
 from rollscope.store.seal import seal
 
 from . import children
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.05)
+from .reading import wait_for
 
 
 @pytest.fixture
