@@ -309,3 +309,26 @@ def test_a_program_that_ends_without_finish_loses_nothing(
     (info,) = reading.infos(own_store)
     assert info.finished is not None
     assert info.counters.recorded == 500
+
+
+def test_garbage_that_ends_the_process_is_not_collected_before_all_is_written(
+    own_store: Path,
+) -> None:
+    """As a handle of a Ray actor does when it is freed after Ray was shut down."""
+    program = """
+        import gc
+        class Handle:
+            def __init__(self): self.itself = self
+            def __del__(self): os._exit(0)
+        handle = Handle()
+        gc.collect()  # it is old now: only a full collection frees it
+        run = rollscope.init(project="p", run="r")
+        run.before_finish.append(lambda: [[] for _ in range(500_000)])  # brings one about
+        for n in range(500):
+            run.log(Rollout(task=str(n)))
+        del handle
+    """
+    children.told(children.start(program))
+    assert len(reading.rollouts(own_store)) == 500
+    (info,) = reading.infos(own_store)
+    assert info.finished is not None

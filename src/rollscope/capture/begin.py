@@ -4,6 +4,7 @@ runs at a fork and at the end of the program."""
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 import threading
@@ -182,8 +183,14 @@ def _begin(
 
 def _finish_all() -> None:
     is_crash = getattr(sys, "last_value", None) is not None  # an exception ended the program
-    for run in list(_runs):
-        run.finish(is_crash=is_crash)
+    was_on = gc.isenabled()
+    gc.disable()  # garbage may end the process: handles of Ray's actors do, once Ray is shut down
+    try:
+        for run in list(_runs):
+            run.finish(is_crash=is_crash)
+    finally:
+        if was_on:
+            gc.enable()
     _runs.clear()
 
 

@@ -125,7 +125,19 @@ class Drifting(Engine):
         return output
 
 
-KINDS = {"plain": Engine, "dull": Dull, "failing": Failing, "drifting": Drifting}
+class Slow(Engine):
+    """In the process where it speaks, Rollscope takes a second to decode a rollout."""
+
+    async def generate(self, *args: Any, **kwargs: Any) -> Any:
+        from rollscope.adapters.verl import worker
+
+        if not hasattr(worker, "fast"):
+            worker.fast = worker.convert
+            worker.convert = lambda *a, **k: (time.sleep(1), worker.fast(*a, **k))[1]
+        return await super().generate(*args, **kwargs)
+
+
+KINDS = {"plain": Engine, "dull": Dull, "failing": Failing, "drifting": Drifting, "slow": Slow}
 
 
 class Workers:
@@ -218,14 +230,15 @@ class ColocateAsync(WithoutGpus, PPOTrainerColocateAsync):
 def break_adapter() -> None:
     """In this process every function of the trainer's side of the adapter raises, apart from
     those that put the wrappers around verl's own."""
-    from rollscope.adapters.verl import trainer, trainer_legacy, trainer_v1
+    from rollscope.adapters.verl import ending, trainer, trainer_legacy, trainer_v1
 
-    keep = {"replace", "original", "wrap_class", "_update_actor", "_compute_reward_colocate"}
+    wraps = {"_update_actor", "_compute_reward_colocate", "_fit"}
+    keep = {"replace", "original", "wrap_class", *wraps}
 
     def raises(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("sabotage")
 
-    for module in (trainer, trainer_legacy, trainer_v1):
+    for module in (ending, trainer, trainer_legacy, trainer_v1):
         for name, found in inspect.getmembers(module, inspect.isfunction):
             ours = found.__module__.startswith("rollscope.adapters")
             if ours and not name.startswith("patch") and name not in keep:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cpu import REFERENCE, TRAINED, RunnerLegacy, RunnerV1, logprob, make_engine, training_config
 from verl.trainer.main_ppo import run_ppo
-from world import flat, lines, wait_for
+from world import flat, lines, stored, wait_for
 
 from rollscope.model import Rollout
 
@@ -173,6 +173,17 @@ def test_groups_that_are_too_old_or_failed_are_dropped_with_the_reason(
     assert failed.group == sibling.group and str(failed.task) == "1"
     assert {r.step for r in found if r.fate_reason == "off-policy: too old"} == {1}
     assert Counter(r.trained_step for r in found) == {1: 4, 2: 4, None: 10}
+
+
+@pytest.mark.parametrize("version", ["legacy", "v1"])
+def test_rollouts_that_are_still_being_decoded_when_the_training_ends_are_not_lost(
+    version: str, driver: Path, model: Path, tmp_path: Path
+) -> None:
+    """Ray kills the workers as soon as the trainer's process ends."""
+    run_ppo(training_config(model, tmp_path, *ONE_STEP, "+speaks=slow"), RUNNERS[version])
+    found = stored(driver)
+    assert fates(found) == {("trained", None): 4}
+    assert all(len([m for m in r.messages if m.sampled]) == 2 for r in found)
 
 
 @pytest.mark.parametrize("version", ["legacy", "v1"])

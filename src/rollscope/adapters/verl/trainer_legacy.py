@@ -16,6 +16,7 @@ from typing import Any
 from ... import capture
 from ...capture import guard
 from .._arrays import batch_on_host
+from . import ending
 from .convert import row_key, step_of
 from .patching import original, replace, wrap_class
 from .trainer import MASKED, NAMES, annotate_all, facts_of, score
@@ -75,6 +76,7 @@ def patch_class(trainer: type) -> None:
     """The methods of this class, and of classes that have them from it."""
     wrap_class(trainer, "_update_actor", _update_actor)
     wrap_class(trainer, "_compute_reward_colocate", _compute_reward_colocate)
+    ending.patch(trainer)
 
 
 def patch_advantage(module: ModuleType) -> None:

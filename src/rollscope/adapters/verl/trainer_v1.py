@@ -14,6 +14,7 @@ from typing import Any
 from ... import capture
 from ...capture import guard
 from .._arrays import batch_on_host
+from . import ending
 from .convert import row_key
 from .patching import replace
 from .trainer import MASKED, NAMES, annotate_all, facts_of, score
@@ -67,6 +68,7 @@ def patch(module: ModuleType) -> None:
     replace(trainer, "_compute_advantage", _compute_advantage)
     replace(trainer, "_compute_reward_colocate", _compute_reward_colocate)
     replace(trainer, "_update_actor", _update_actor)
+    ending.patch(trainer)
 
 
 def _sessions(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:

@@ -1,0 +1,80 @@
+"""The end of a training: what its workers still hold is written before they are killed.
+
+Workers belong to the trainer's process. When that ends, Ray kills them at once, and rollouts
+that are not decoded yet would be lost, and so would the trainer's own last facts be if Ray
+ended its process the hard way. So when `fit` is over, however it ended, everybody is asked to
+write, and the answers are waited for, but not for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ... import capture
+from ...capture import guard
+from ...capture.background import CLOSE_WAIT
+from . import worker
+from .patching import wrap_class
+
+_MANAGERS = ("agent_loop_manager", "async_rollout_manager")
+"""Where a trainer has the workers: v1, and the legacy one with those built on it."""
+
+
+def patch(trainer: type) -> None:
+    """The method `fit` of this class, and of classes that have it from it."""
+    wrap_class(trainer, "fit", _fit)
+
+
+def _fit(method: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def async_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await method(self, *args, **kwargs)
+            finally:
+                with guard("adapter verl: end of the training"):
+                    await asyncio.to_thread(_write_all, self)
+
+        return async_fit
+
+    @functools.wraps(method)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            with guard("adapter verl: end of the training"):
+                _write_all(self)
+
+    return fit
+
+
+def _write_all(trainer: Any) -> None:
+    if capture.active() is None:
+        return
+    import ray
+
+    managers = [getattr(trainer, name, None) for name in _MANAGERS]
+    workers = [w for m in managers for w in getattr(m, "agent_loop_workers", None) or ()]
+    asked = [w.__ray_call__.remote(write) for w in workers if hasattr(w, "__ray_call__")]
+    write()
+    if asked:
+        _, late = ray.wait(asked, num_returns=len(asked), timeout=CLOSE_WAIT)
+        if late:
+            capture.report(
+                "adapter verl",
+                f"{len(late)} of {len(asked)} workers take longer than {CLOSE_WAIT:.0f} s to write "
+                "their last rollouts; what is not written when Ray ends them is lost",
+            )
+
+
+def write(_: Any = None) -> None:
+    """In a worker, or here: write what is recorded so far."""
+    run = capture.active()
+    if run is not None:
+        worker.flush()
+        run.flush(CLOSE_WAIT)
