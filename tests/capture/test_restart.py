@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import rollscope
+from rollscope.checks import doctor
 
 PROGRAM = """
 import os, sys, rollscope
@@ -43,6 +44,14 @@ def test_a_restart_after_a_crash_shows_repeated_steps_once(tmp_path: Path, end: 
     assert shown == [(s, "first" if s < 5 else "second") for s in range(10)]
     assert store.rollouts("step:5..7").counts().superseded == 3
     assert store.rollouts("launch:/./ worker:first").count() == 8, "the old ones are a query away"
+
+
+def test_the_doctor_counts_what_a_killed_writer_wrote_after_its_last_heartbeat(
+    tmp_path: Path,
+) -> None:
+    program(tmp_path, 0, 8, "first", "kill")
+    (writer,) = [f.text for f in doctor.examine(rollscope.open(tmp_path).reader) if f.run]
+    assert "ended without finishing; 8 rollouts" in writer
 
 
 def test_plain_processes_one_after_another_never_hide_each_other(tmp_path: Path) -> None:

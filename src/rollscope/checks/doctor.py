@@ -6,7 +6,6 @@ together, and says each in plain words with what to do.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Literal
 
@@ -35,9 +34,10 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 def examine(reader: Reader) -> Iterator[Finding]:
     """Everything worth saying about a store, the writers of each run first."""
     reader.refresh()
-    now = time.time()
-    for info in reader.writers():
-        yield from _writer(info, now)
+    infos = reader.writers()
+    found = {} if all(info.finished for info in infos) else _found(reader)
+    for info in infos:
+        yield from _writer(info, found.get(info.writer, 0))
     for run in reader.runs():
         yield from _sinks(run)
     for problem in reader.problems():
@@ -48,10 +48,19 @@ def examine(reader: Reader) -> Iterator[Finding]:
     yield from _misfits(reader)
 
 
-def _writer(info: WriterInfo, now: float) -> Iterator[Finding]:
+def _found(reader: Reader) -> dict[str, int]:
+    """How many rollouts of each writer can be read. One that ended without finishing counted
+    them up to its last heartbeat only."""
+    counts = reader.connection.execute("SELECT writer, count(*) FROM rollouts GROUP BY writer")
+    return dict(counts.fetchall())
+
+
+def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
     run, name, counters = f"{info.project}/{info.run}", info.writer, info.counters
     state = _state(info)
-    recorded = f"{counters.recorded:,} rollouts, {counters.bytes / 1e6:.1f} MB"
+    recorded = f"{max(counters.recorded, found):,} rollouts"
+    if info.finished is not None:
+        recorded += f", {counters.bytes / 1e6:.1f} MB"
     through = "; ".join(
         f"{a.name} {a.version or ''}".strip() + (f" ({', '.join(a.seams)})" if a.seams else "")
         for a in info.adapters
