@@ -7,6 +7,7 @@ that its work is not charged to the client.
 from __future__ import annotations
 
 import http.server
+import importlib
 import json
 import multiprocessing
 import threading
@@ -59,8 +60,9 @@ def client(folder: Path) -> Any:
     from weave.trace_server_bindings.remote_http_trace_server import RemoteHTTPTraceServer
 
     # The client's threads import this on first use, some at once: Python then finds a deadlock
-    # among them now and then, and the client loses what they were to send.
-    from weave.vendor.weave_server_sdk import resources  # noqa: F401
+    # among them now and then, and the client loses what they were to send. By its whole name:
+    # the package has an attribute of the same name, which imports nothing before it is used.
+    importlib.import_module("weave.vendor.weave_server_sdk.resources")
 
     server = RemoteHTTPTraceServer(url, should_batch=True, username="api", password="x" * 40)
     made = WeaveClient("bench", "bench", server, ensure_project_exists=False)
