@@ -1,12 +1,16 @@
 /** What the page knows: its address, the selection, the rollout in sight, and what is live. */
 import { WINDOW, type Api } from "../api/client";
 import type { Detail, Neighbours, Row, Run, Status } from "../api/types";
+import type { Card } from "../lib/tree";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
 import { read, write, type Screen, type State } from "./url";
 
 /** Screens that show one rollout. */
 const READING = new Set<Screen>(["read", "group", "spans", "compare"]);
+
+/** A system message of more characters is long. */
+const LONG = 1200;
 
 /** Browsers have a clipboard only for pages that came by https or from this machine; the older way
  * works on the others, too. */
@@ -35,9 +39,6 @@ export class App {
   locked = $state(false);
   failed = $state("");
   dialog = $state<"" | "help" | "label" | "columns">("");
-  /** Fold state by place (`think:4`), kept from sibling to sibling. */
-  folds = $state<Record<string, boolean>>({});
-  sides = $state({ left: true, right: true, outline: false });
 
   /** A query for which there is no place to begin reading. */
   nowhere = $state<string | null>(null);
@@ -55,7 +56,7 @@ export class App {
 
   /** Changes the address. `replace` for what nobody wants to step back through. */
   go(change: Partial<State>, how: "push" | "replace" = "push"): void {
-    const next = { ...this.s, ...change };
+    const next = this.#with(change);
     const address = write(next);
     if (address === write(this.s)) return;
     this.s = next;
@@ -64,7 +65,15 @@ export class App {
 
   /** The address of the page with these changes, for links that can be opened elsewhere. */
   link(change: Partial<State>): string {
-    return write({ ...this.s, ...change }) || "?";
+    return write(this.#with(change)) || "?";
+  }
+
+  /** Another rollout has other spans, and others compared part elsewhere. */
+  #with(change: Partial<State>): State {
+    const { id, compare } = this.s;
+    const span = change.id !== undefined && change.id !== id ? { span: "" } : {};
+    const at = change.compare && change.compare.join() !== compare.join() ? { at: null } : {};
+    return { ...this.s, ...span, ...at, ...change };
   }
 
   /** Opens a rollout; the turn in sight stays for a sibling, and begins anew elsewhere. */
@@ -141,12 +150,25 @@ export class App {
     return known?.siblings.some((row) => row.id === this.id) ? known : this.api.neighbours(this.id);
   }
 
+  /** Folds are kept from sibling to sibling. */
   folded(key: string, usual: boolean): boolean {
-    return this.folds[key] ?? usual;
+    return this.s.folds[key] ?? usual;
   }
 
   fold(key: string, value: boolean): void {
-    this.folds = { ...this.folds, [key]: value };
+    this.go({ folds: { ...this.s.folds, [key]: value } }, "replace");
+  }
+
+  /** The prompt folds as one, and a long system message is folded from the start. */
+  cardFolded(card: Card): boolean {
+    const outline = this.detail.value?.outline;
+    const long = outline?.role[card.n] === "system" && (outline.chars[card.n] ?? 0) > LONG && this.s.view === "text";
+    return this.folded(`card:${card.n}`, (card.prompt && this.folded("prompt", false)) || long);
+  }
+
+  foldThinking(): void {
+    const others = Object.entries(this.s.folds).filter(([key]) => !key.startsWith("think:"));
+    this.go({ folds: { ...Object.fromEntries(others), thinking: !this.folded("thinking", true) } }, "replace");
   }
 
   /** The store told that it has changed. What is older than what the page knows is no news. */

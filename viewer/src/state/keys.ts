@@ -40,10 +40,10 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["i"], does: "query bar", act: () => emit("query", 0) },
       { keys: ["x"], does: "raw form: exactly the tokens", act: (app) => app.go({ screen: "read", view: app.s.view === "raw" ? "text" : "raw" }) },
       { keys: ["t"], does: "token lens, next stream", act: nextStream },
-      { keys: ["z"], does: "thinking: fold or unfold all", act: foldThinking },
+      { keys: ["z"], does: "thinking: fold or unfold all", act: (app) => app.foldThinking() },
       { keys: ["p"], does: "prompt: fold or unfold", act: (app) => app.fold("prompt", !app.folded("prompt", false)) },
-      { keys: ["o"], does: "outline", act: (app) => void (app.sides.outline = !app.sides.outline) },
-      { keys: ["\\"], does: "list and facets: show or hide", act: (app) => void (app.sides.left = !app.sides.left) },
+      { keys: ["o"], does: "outline", act: (app) => app.go({ outline: !app.s.outline }, "replace") },
+      { keys: ["\\"], does: "list and facets: show or hide", act: (app) => app.go({ list: !app.s.list }, "replace") },
       { keys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"], shown: "1 … 9", does: "label with the n-th label, and go on", act: (app, key) => putNth(app, Number(key)) },
       { keys: ["l"], does: "label or note of one's own, and go on", act: (app) => void (app.dialog = app.status?.can_label ? "label" : "") },
     ],
@@ -146,11 +146,6 @@ function nextStream(app: App): void {
   const at = names.indexOf(app.s.stream);
   if (at === names.length - 1) return app.go({ view: "text", stream: "" });
   app.go({ stream: names[at + 1] ?? "" }, "replace");
-}
-
-function foldThinking(app: App): void {
-  const folded = !app.folded("thinking", true);
-  app.folds = { ...Object.fromEntries(Object.entries(app.folds).filter(([key]) => !key.startsWith("think:"))), thinking: folded };
 }
 
 /** The siblings with the highest and the lowest reward. */

@@ -26,6 +26,18 @@ export interface State {
   find: string;
   cols: Choice[];
   metric: string;
+  /** What is folded and what is not, by place (`think:4`), where it is not as always. */
+  folds: Record<string, boolean>;
+  /** Is the outline shown? */
+  outline: boolean;
+  /** Are the list and the facets shown? */
+  list: boolean;
+  /** The span in sight: its place among those of the rollout, "" for the first, or "none". */
+  span: string;
+  /** Comparing: equal messages, too. */
+  all: boolean;
+  /** Comparing: the row in sight; null: where they part. */
+  at: number | null;
 }
 
 /** Columns that the table can show. */
@@ -78,12 +90,30 @@ export const EMPTY: State = {
   find: "",
   cols: COLUMNS,
   metric: "",
+  folds: {},
+  outline: false,
+  list: true,
+  span: "",
+  all: false,
+  at: null,
 };
 
 const whole = (text: string | null): number | null => (text !== null && /^\d+$/.test(text) ? Number(text) : null);
 const among = <T extends string>(known: readonly T[], text: string | null, other: T): T =>
   known.find((k) => k === text) ?? other;
 const list = (text: string | null): string[] => (text ? text.split(",").filter(Boolean) : []);
+
+/** `prompt,-think:4`: the prompt is folded, that thinking is not. */
+const folds = (text: string | null): Record<string, boolean> =>
+  Object.fromEntries(
+    list(text)
+      .filter((word) => /^-?[a-z]+(:[\w.]+)?$/.test(word))
+      .map((word) => (word.startsWith("-") ? [word.slice(1), false] : [word, true])),
+  );
+const foldWords = (folded: Record<string, boolean>): string =>
+  Object.entries(folded)
+    .map(([key, is]) => (is ? key : `-${key}`))
+    .join(",");
 
 /** What an address says. Unknown words are left out, never an error: links live long. */
 export function read(search: string): State {
@@ -106,6 +136,12 @@ export function read(search: string): State {
     find: p.get("find") ?? "",
     cols: cols.length ? cols : COLUMNS,
     metric: p.get("metric") ?? "",
+    folds: folds(p.get("fold")),
+    outline: p.get("outline") === "yes",
+    list: p.get("list") !== "no",
+    span: /^(\d+|none)$/.exec(p.get("span") ?? "")?.[0] ?? "",
+    all: p.get("all") === "yes",
+    at: whole(p.get("at")),
   };
 }
 
@@ -131,6 +167,12 @@ export function write(state: State): string {
   put("find", state.find, "");
   put("cols", state.cols.join(","), COLUMNS.join(","));
   put("metric", state.metric, "");
+  put("fold", foldWords(state.folds), "");
+  put("outline", state.outline ? "yes" : "", "");
+  put("list", state.list ? "" : "no", "");
+  put("span", state.span, "");
+  put("all", state.all ? "yes" : "", "");
+  put("at", state.at, null);
   const text = p.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
   return text ? `?${text}` : "";
 }
