@@ -118,3 +118,18 @@ def test_where_somebody_is_in_a_comparison(long_site: Served, look: Look) -> Non
     assert now.get_attribute("data-row") == page.locator(".turn.now").get_attribute("data-row")
     expect(other.get_by_role("button", name="only what differs")).to_be_visible()
     assert page.wrong == other.wrong == []
+
+
+def test_facets_and_runs_are_links_for_another_tab(demo_site: Served, look: Look) -> None:
+    page = ready(look(f"{demo_site.url}/?q=split:train"))
+    facet = page.get_by_role("link", name=re.compile(r"^dropped \d"))
+    other = look(f"{demo_site.url}/" + facet.get_attribute("href"))
+    expect(other.get_by_role("link", name=re.compile(r"^dropped \d"))).to_have_attribute(
+        "aria-current", "true"
+    )
+    page.get_by_role("button", name="all runs").click()
+    run = page.get_by_role("option").filter(has_text="step").first
+    name = run.locator("span").first.inner_text()
+    third = look(f"{demo_site.url}/" + run.get_attribute("href"))
+    expect(third.get_by_role("button", name=name)).to_be_visible()
+    assert page.wrong == other.wrong == third.wrong == []
