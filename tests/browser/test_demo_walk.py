@@ -257,8 +257,13 @@ def test_several_runs_lie_over_each_other(demo_site: Served, look: Look) -> None
         expect(ribbon.get_by_text(run).first).to_be_visible()
     lines = {path.get_attribute("stroke") for path in ribbon.locator("path").all()}
     assert len({line for line in lines if line and line != "none"}) >= 2
+    expect(ribbon.locator(".band")).to_have_count(0)
     ribbon.get_by_text("lr-6e-3").first.click()
     page.wait_for_function("new URL(location).searchParams.get('q').includes('lr-6e-3')")
+    one = look(f"{demo_site.url}/?q=run:lr-1e-3").locator(".ribbon")
+    for split in ("train", "eval"):
+        expect(one.get_by_role("button", name=f"lr-1e-3 · {split}")).to_be_visible()
+    expect(one.locator(".band")).to_have_count(1)
 
 
 def _param(page: Any, name: str) -> str:
