@@ -262,7 +262,7 @@ def test_several_runs_lie_over_each_other(demo_site: Served, look: Look) -> None
     page.wait_for_function("new URL(location).searchParams.get('q').includes('lr-6e-3')")
     one = look(f"{demo_site.url}/?q=run:lr-1e-3").locator(".ribbon")
     for split in ("train", "eval"):
-        expect(one.get_by_role("button", name=f"lr-1e-3 · {split}")).to_be_visible()
+        expect(one.get_by_role("link", name=f"lr-1e-3 · {split}")).to_be_visible()
     expect(one.locator(".band")).to_have_count(1)
 
 
