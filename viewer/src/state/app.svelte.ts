@@ -56,14 +56,22 @@ export class App {
 
   /** Changes the address. `replace` for what nobody wants to step back through. */
   go(change: Partial<State>, how: "push" | "replace" = "push"): void {
-    const next = this.#with(change);
+    this.#enter(this.#with(change), how);
+  }
+
+  /** Follows a link of the page. */
+  visit(link: string): void {
+    this.#enter(read(link), "push");
+  }
+
+  #enter(next: State, how: "push" | "replace"): void {
     const address = write(next);
     if (address === write(this.s)) return;
     this.s = next;
     history[how === "push" ? "pushState" : "replaceState"](null, "", address || location.pathname);
   }
 
-  /** The address of the page with these changes, for links that can be opened elsewhere. */
+  /** The address of the page with these changes: a link to it needs nothing but `href`. */
   link(change: Partial<State>): string {
     return write(this.#with(change)) || "?";
   }

@@ -106,8 +106,8 @@ export function hear(what: string, act: (by: number) => void): () => void {
 }
 
 async function step(app: App, by: number): Promise<void> {
-  const count = app.selection.count ?? 0;
   const here = await app.selection.locate(app.s.id);
+  const count = app.selection.count ?? 0; // only now: before it may not be known
   const at = here === null ? 0 : Math.max(0, Math.min(count - 1, here + by));
   const row = await app.selection.fetch(at);
   if (row) app.go({ id: row.id, m: null, leaf: null });
