@@ -16,6 +16,8 @@ from rollscope.cli import main
 from rollscope.model import Message, Rollout
 from server.conftest import Served, serving
 
+from .test_screens import eventually
+
 DATA = Path(__file__).parents[3] / "shared" / "data"
 Look = Callable[..., Any]
 
@@ -141,6 +143,27 @@ def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:
         assert site.get("rollouts", q="label:bad")["rows"][0]["id"] == first
         page.goto(f"{site.url}/?q=label:bad")
         expect(page.get_by_role("complementary", name="Facts")).to_contain_text("★ bad")
+        assert page.wrong == []
+
+
+def test_a_label_goes_on_to_the_next_also_before_the_list_is_here(
+    tmp_path: Path, look: Look
+) -> None:
+    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
+        run.log(some(0, 3))
+    with serving(tmp_path) as site:
+        first = site.get("rollouts")["rows"][0]["id"]
+        page = look("about:blank")
+        held: list[Any] = []
+        page.route("**/api/rollouts?*", lambda route: held.append(route))
+        page.goto(f"{site.url}/?id={first}")
+        expect(page.locator("article.card").first).to_be_visible()
+        page.keyboard.press("2")
+        eventually(lambda: site.get("rollouts", q="label:bad")["rows"])
+        page.route("**/api/rollouts?*", lambda route: route.continue_())
+        for route in held:
+            route.continue_()
+        page.wait_for_function("id => !location.href.includes(id)", arg=first)
         assert page.wrong == []
 
 
