@@ -4,11 +4,14 @@ Only the engine, the grader and the optimiser's step are not real."""
 
 import json
 import os
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 import torch
 from tensordict import TensorDict
 from world import (
@@ -23,7 +26,10 @@ from world import (
     wait_for,
 )
 
+import rollscope
+from rollscope.adapters.verl import ending
 from rollscope.model import Rollout
+from rollscope.store import writers
 
 WORKERS = "actor_rollout_ref.rollout.agent.num_workers=2"
 
@@ -189,3 +195,32 @@ def test_steps_metrics_go_into_the_run(own_store: Path, model: Path) -> None:
     (metrics,) = [line["metrics"] for _, line in lines(own_store) if "metrics" in line]
     assert metrics["step"] == 7
     assert metrics["values"] == {"critic/score/mean": 0.5, "actor/lr": 0.25}
+
+
+@ray.remote
+class Holder:
+    """Stands where a worker does; `hold` keeps it busy."""
+
+    def hold(self) -> None:
+        time.sleep(60)
+
+
+@pytest.mark.parametrize("what", ["busy", "dead"])
+def test_workers_that_do_not_say_that_they_have_written_are_told(
+    what: str, driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "CLOSE_WAIT", 5)
+    workers = [Holder.remote() for _ in range(2)]
+    ray.get([worker.__ray_ready__.remote() for worker in workers])
+    if what == "busy":
+        workers[0].hold.remote()
+    else:
+        ray.kill(workers[0])
+    trainer = SimpleNamespace(agent_loop_manager=SimpleNamespace(agent_loop_workers=workers))
+    with rollscope.init(project="p", run="r") as run:
+        ending._write_all(trainer)
+        assert run.flush()
+    (info,) = [writers.read_info(path) for path in driver.rglob("writers/*.json")]
+    assert any("1 of 2 workers did not say" in problem.text for problem in info.problems)
+    for worker in workers:
+        ray.kill(worker)

@@ -61,20 +61,32 @@ def _write_all(trainer: Any) -> None:
     managers = [getattr(trainer, name, None) for name in _MANAGERS]
     workers = [w for m in managers for w in getattr(m, "agent_loop_workers", None) or ()]
     asked = [w.__ray_call__.remote(write) for w in workers if hasattr(w, "__ray_call__")]
-    write()
-    if asked:
-        _, late = ray.wait(asked, num_returns=len(asked), timeout=CLOSE_WAIT)
-        if late:
-            capture.report(
-                "adapter verl",
-                f"{len(late)} of {len(asked)} workers take longer than {CLOSE_WAIT:.0f} s to write "
-                "their last rollouts; what is not written when Ray ends them is lost",
-            )
+    write()  # also for workers that live in this process
+    if not asked:
+        return
+    answers, _ = ray.wait(asked, num_returns=len(asked), timeout=CLOSE_WAIT)
+    unsure = len(asked) - sum(_is_written(answer) for answer in answers)
+    if unsure:
+        capture.report(
+            "adapter verl",
+            f"{unsure} of {len(asked)} workers did not say within {CLOSE_WAIT:.0f} s that their "
+            "last rollouts are written; what Ray ends them with is lost, and shown as not ended",
+        )
 
 
-def write(_: Any = None) -> None:
-    """In a worker, or here: write what is recorded so far."""
+def _is_written(answer: Any) -> bool:
+    import ray
+
+    try:
+        return bool(ray.get(answer))
+    except Exception:  # the worker is dead, or has another Rollscope
+        return False
+
+
+def write(_: Any = None) -> bool:
+    """In a worker, or here: write what is recorded so far. False: it takes too long."""
     run = capture.active()
-    if run is not None:
-        worker.flush()
-        run.flush(CLOSE_WAIT)
+    if run is None:
+        return True
+    worker.flush()
+    return run.flush(CLOSE_WAIT)
