@@ -59,7 +59,7 @@ def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
     run, name, counters = f"{info.project}/{info.run}", info.writer, info.counters
     state = _state(info)
     recorded = f"{max(counters.recorded, found):,} rollouts"
-    if info.finished is not None:
+    if state in (_FINISHED, _WRITING):  # else nobody counted after the last heartbeat
         recorded += f", {counters.bytes / 1e6:.1f} MB"
     through = "; ".join(
         f"{a.name} {a.version or ''}".strip() + (f" ({', '.join(a.seams)})" if a.seams else "")
@@ -110,12 +110,15 @@ _ADVICE = {
 }
 
 
+_FINISHED, _WRITING = "finished", "writing"
+
+
 def _state(info: WriterInfo) -> str:
     if info.finished is not None:
-        return "finished"
+        return _FINISHED
     if info.place == writers.place():
         alive = writers.process_start(info.pid) == info.process_start
-        return "writing" if alive else "ended without finishing"
+        return _WRITING if alive else "ended without finishing"
     return f"on {info.host}, not known whether it still writes"
 
 
