@@ -20,16 +20,18 @@ ANSWERS = ("It is five.", "It is six.")
 
 @pytest.fixture(scope="module")
 def long_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Two siblings of thirty turns with long tool results, and three spans each."""
+    """Two siblings of thirty turns with long tool results, and three spans each; and one more
+    group of the kind, a step before."""
     folder = tmp_path_factory.mktemp("long")
     with rollscope.init(project="p", run="r", dir=folder) as run:
         for index, answer in enumerate(ANSWERS):
             run.log(_rollout(index, answer))
+        run.log(_rollout(2, "It is nine.", step=0, task="other"))
     with serving(folder) as served:
         yield served
 
 
-def _rollout(index: int, answer: str) -> Rollout:
+def _rollout(index: int, answer: str, step: int = 1, task: str = "sum") -> Rollout:
     messages = [Message(role="user", content="Add two and three. Look everywhere.")]
     for n in range(30):
         call = ToolCall(id=f"c{n}", name="look", arguments=f'{{"at": {n}}}')
@@ -43,7 +45,7 @@ def _rollout(index: int, answer: str) -> Rollout:
         for n, name in enumerate(("first", "second", "third"))
     ]
     return Rollout(
-        step=1, task="sum", group="sum", index=index, reward=1.0 - index,
+        step=step, task=task, group=task, index=index, reward=1.0 - index,
         messages=messages, spans=spans,
     )  # fmt: skip
 
@@ -87,6 +89,22 @@ def test_a_long_text_stays_unfolded_out_of_sight_and_in_a_link(
     other = again(look, page, "fold=-text:2")
     expect(other.get_by_text(last)).to_have_count(1)
     assert page.wrong == other.wrong == []
+
+
+def test_siblings_are_folded_alike_message_by_message_and_others_are_not(
+    long_site: Served, look: Look
+) -> None:
+    page = ready(look(f"{long_site.url}/?q=task:sum,other&order=-step"))
+    page.keyboard.press("p")
+    page.get_by_role("button", name=re.compile("show all")).first.click()
+    expect(page).to_have_url(re.compile("fold=prompt,-text:2"))
+    page.keyboard.press("]")
+    expect(page.get_by_role("tab").nth(1)).to_have_attribute("aria-selected", "true")
+    expect(page).to_have_url(re.compile("fold=prompt,-text:2"))
+    page.keyboard.press("j")
+    expect(page.get_by_role("complementary", name="Facts")).to_contain_text("other")
+    expect(page).to_have_url(re.compile("fold=prompt(&|$)"))
+    assert page.wrong == []
 
 
 def test_the_span_in_sight(long_site: Served, look: Look) -> None:

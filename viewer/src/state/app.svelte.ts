@@ -76,12 +76,18 @@ export class App {
     return write(this.#with(change)) || "?";
   }
 
-  /** Another rollout has other spans, and others compared part elsewhere. */
+  /** Another rollout has other spans, others compared part elsewhere, and only siblings are folded
+   * alike, message by message. */
   #with(change: Partial<State>): State {
-    const { id, compare } = this.s;
-    const span = change.id !== undefined && change.id !== id ? { span: "" } : {};
-    const at = change.compare && change.compare.join() !== compare.join() ? { at: null } : {};
-    return { ...this.s, ...span, ...at, ...change };
+    const { id, compare, folds } = this.s;
+    const next = { ...this.s };
+    if (change.id !== undefined && change.id !== id) {
+      next.span = "";
+      const sibling = this.neighbours.value?.siblings.some((row) => row.id === change.id) ?? false;
+      if (!sibling) next.folds = Object.fromEntries(Object.entries(folds).filter(([key]) => !key.includes(":")));
+    }
+    if (change.compare && change.compare.join() !== compare.join()) next.at = null;
+    return { ...next, ...change };
   }
 
   /** Opens a rollout; the turn in sight stays for a sibling, and begins anew elsewhere. */

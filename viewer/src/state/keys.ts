@@ -124,7 +124,7 @@ async function sibling(app: App, by: number): Promise<void> {
   const { siblings } = await app.around();
   const at = siblings.findIndex((row) => row.id === app.s.id);
   const next = siblings[at + by];
-  if (next) app.go({ id: next.id, leaf: null });
+  if (next) app.go({ id: next.id, leaf: null, folds: app.s.folds });
   else app.say(by > 0 ? "last sibling" : "first sibling");
 }
 
