@@ -1,4 +1,5 @@
-"""Reading back what was written, straight from the live logs and writers' files."""
+"""Reading back what was written, straight from the live logs and writers' files; and runs with
+small limits, so that something happens to them soon."""
 
 from __future__ import annotations
 
@@ -8,7 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rollscope.store import frames, paths, writers
+from rollscope.capture.run import Run
+from rollscope.capture.setup import resolve
+from rollscope.store import frames, log, paths, writers
+
+
+def quick_run(beat: float = writers.BEAT, **limits: Any) -> Run:
+    setup = resolve(
+        "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
+    )
+    run = Run(setup._replace(limits=log.Limits(**{"seal": False, **limits}), beat=beat))
+    run.start()
+    return run
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -22,9 +34,9 @@ def wait_for(condition: Callable[[], object]) -> None:
 def lines(store: Path) -> list[dict[str, Any]]:
     """Every line of every live log of the store; damage is an error here."""
     found = []
-    for log in sorted(store.rglob("live/*" + paths.LOG_ENDING)):
-        for frame in frames.scan(log):
-            assert frame.error is None, f"{log}: {frame}"
+    for path in sorted(store.rglob("live/*" + paths.LOG_ENDING)):
+        for frame in frames.scan(path):
+            assert frame.error is None, f"{path}: {frame}"
             found += [json.loads(line) for line in frame.lines()]
     return found
 
@@ -32,9 +44,9 @@ def lines(store: Path) -> list[dict[str, Any]]:
 def good_lines(store: Path) -> list[dict[str, Any]]:
     """The same, but a last frame that is cut off (its writer was killed) is left out."""
     found = []
-    for log in sorted(store.rglob("live/*" + paths.LOG_ENDING)):
-        for frame in frames.scan(log):
-            assert frame.error in (None, frames.CUT_OFF), f"{log}: {frame}"
+    for path in sorted(store.rglob("live/*" + paths.LOG_ENDING)):
+        for frame in frames.scan(path):
+            assert frame.error in (None, frames.CUT_OFF), f"{path}: {frame}"
             found += [json.loads(line) for line in frame.lines()]
     return found
 

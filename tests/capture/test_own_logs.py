@@ -7,28 +7,18 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rollscope
 from rollscope import Rollout
-from rollscope.capture.run import Run
-from rollscope.capture.setup import resolve
-from rollscope.store import frames, log, writers
+from rollscope.store import frames, writers
 
 from . import children, reading
-from .reading import wait_for
+from .reading import quick_run, wait_for
 
 STOPPED = """
-    from rollscope.capture.run import Run
-    from rollscope.capture.setup import resolve
-    from rollscope.store.log import Limits
-    setup = resolve(
-        "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
-    )
-    run = Run(setup._replace(limits=Limits(silent=0.5, seal=False), beat=0.1))
-    run.start()
+    run = reading.quick_run(beat=0.1, silent=0.5)
     with run.rollout(task="open") as r:
         r.message("user", "before")
         run.log([Rollout(task=f"before-{n}") for n in range(20)])
@@ -67,16 +57,6 @@ def test_a_writer_that_was_stopped_for_long_goes_on_in_a_new_log(
     (live,) = [r for r in reading.rollouts(own_store) if r["task"] == "open"]
     assert [m["content"] for m in live["messages"]] == ["before", "after"]
     assert not live["open"]
-
-
-def quick_run(**limits: Any) -> Run:
-    """A run with small limits."""
-    setup = resolve(
-        "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
-    )
-    run = Run(setup._replace(limits=log.Limits(**{"seal": False, **limits})))
-    run.start()
-    return run
 
 
 def test_a_writer_tells_the_end_of_every_log(own_store: Path) -> None:

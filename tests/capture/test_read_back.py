@@ -184,14 +184,7 @@ def test_a_stopped_writer_whose_log_was_sealed_loses_and_doubles_nothing(
     own_store: Path, tmp_path: Path
 ) -> None:
     code = """
-        from rollscope.capture.run import Run
-        from rollscope.capture.setup import resolve
-        from rollscope.store.log import Limits
-        setup = resolve(
-            "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
-        )
-        run = Run(setup._replace(limits=Limits(silent=0.5, seal=False), beat=0.1))
-        run.start()
+        run = reading.quick_run(beat=0.1, silent=0.5)
         with run.rollout(task="open") as r:
             r.message("user", "before")
             run.log([Rollout(task=f"before-{n}") for n in range(20)])

@@ -7,71 +7,21 @@ import json
 import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tinker as service_package
 from service import Service, samples
 from stored import Stored, flat
 from tinker_cookbook.rl import rollouts, train
-from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
-from world import TOK, Add, Batches, Builder, renderer
+from training import groups, run
+from world import Batches, Builder
 
 from rollscope.adapters import tinker
 from rollscope.adapters.tinker import loop
 from rollscope.model import Rollout
-from rollscope.model.problem import Problem
 
-
-@pytest.fixture(autouse=True)
-def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROLLSCOPE_STRICT", "1")
-
-
-class LazyAdd(Add):
-    """Makes its renderer where it is used, so that it travels to other processes."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(renderer("role_colon"), a, b)
-
-
-def groups(*numbers: int, size: int = 3) -> list[Any]:
-    return [ProblemGroupBuilder(partial(LazyAdd, n, 2), size, "sums") for n in numbers]
-
-
-def run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    batches: Any,
-    test: Any = None,
-    traced: bool = True,
-    **changes: Any,
-) -> Service:
-    service = Service(tmp_path / "service")
-    monkeypatch.setattr(service_package, "ServiceClient", lambda **_: service)
-    monkeypatch.setattr(train, "get_tokenizer", lambda _: TOK)
-    monkeypatch.setattr(train.model_info, "warn_if_renderer_not_recommended", lambda *_: None)
-    builder: Any = Builder(train=Batches(batches), test=None if test is None else Batches(test))
-    settings: dict[str, Any] = {
-        "learning_rate": 1e-4,
-        "dataset_builder": tinker.traced(builder) if traced else builder,
-        "model_name": "none",
-        "recipe_name": "test",
-        "max_tokens": 32,
-        "log_path": str(tmp_path / "sums" / "run-1"),
-        "eval_every": 0,
-        "save_every": 0,
-        "temperature": 0.75,
-    }
-    config = train.Config(**{**settings, **changes})
-    asyncio.run(train.main(config))
-    return service
-
-
-def wrote(rollout: Rollout) -> list[int]:
-    return [t for t, m in zip(flat(rollout), flat(rollout, "mask"), strict=True) if m]
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def compare(stored: Stored, notes: Path) -> None:
@@ -345,110 +295,3 @@ def test_the_originals_come_back() -> None:
     assert train.compute_advantages is not before
     loop.detach()
     assert train.compute_advantages is before
-
-
-# -- what tinker-cookbook writes itself ------------------------------------------------
-
-
-def test_summaries_are_read(
-    own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path, monkeypatch, [groups(1, 2), groups(3, 4)], test=[groups(5)], eval_every=1)
-    stored = Stored(own_store)
-    live = {(r.split, r.step, r.reward, len(flat(r))) for r in stored}
-    log_path = tmp_path / "sums" / "run-1"
-    assert tinker.recognise(log_path)
-    assert tinker.recognise(next(log_path.rglob("*_rollout_summaries.jsonl")))
-    read = list(tinker.read(log_path))
-    assert len(read) == 18
-    lengths = {
-        (r.split, r.step, r.reward, r.messages[0].meta["ob_len"] + r.messages[0].meta["ac_len"])
-        for r in read
-    }
-    assert lengths == live
-    assert {r.dataset for r in read} == {"sums", "test"}
-    numbers: dict[int | None, dict[str, float]] = {}
-    for step, values in tinker.read_metrics(log_path):
-        numbers.setdefault(step, {}).update(values)
-    assert numbers == stored.metrics and set(numbers) == {0, 1}
-    assert all(r.group and r.index is not None for r in read)
-
-
-def test_summaries_with_traces_are_read(tmp_path: Path) -> None:
-    """`RolloutTrace`, as proposed: prompts repeat the history, some numbers are texts."""
-    said = {"role": "assistant", "content": "look"}
-    first = [{"role": "user", "content": "hi"}]
-    second = [*first, said, {"role": "tool", "content": "a cat"}]
-    steps = [
-        {
-            "step_idx": i,
-            "ob_len": 10,
-            "ac_len": 2,
-            "reward": 0.5,
-            "episode_done": i == 1,
-            "metrics": {},
-            "logs": {"n": i},
-            "stop_reason": "stop",
-            "trace": {
-                "prompt": {"type": "conversation", "messages": prompt},
-                "policy_response": {"type": "conversation", "messages": [said]},
-                "reward_data": {"reward": "0.500", "correct": True, "format_penalty": "-0.100"},
-                "env_state": {"found": i},
-                "extra": {
-                    "rubric_grades": [
-                        {"score": 0.25, "criterion": "Short?", "grader_response": "meh"}
-                    ]
-                },
-            },
-        }
-        for i, prompt in enumerate((first, second))
-    ]
-    record = {
-        "schema_version": 1, "split": "eval/animals", "iteration": 7, "group_idx": 1,
-        "traj_idx": 2, "tags": [], "sampling_client_step": 6, "total_reward": 1.0,
-        "final_reward": 0.0, "trajectory_metrics": {}, "steps": steps, "final_ob_len": 0,
-    }  # fmt: skip
-    path = tmp_path / "train_rollout_summaries.jsonl"
-    path.write_text(json.dumps(record) + "\n" + json.dumps(record)[:40])  # the last line is torn
-    rollout, torn = tinker.read(path)
-    assert isinstance(torn, Problem) and torn.line == 2
-    assert [(m.role, m.content, m.sampled) for m in rollout.messages] == [
-        ("user", "hi", False),
-        ("assistant", "look", True),
-        ("tool", "a cat", False),
-        ("assistant", "look", True),
-    ]
-    assert (rollout.split, rollout.dataset, rollout.step) == ("eval", "animals", 7)
-    assert (rollout.policy_version, rollout.index, rollout.reward) == (6, 2, 1.0)
-    assert rollout.rewards == {"correct": 1.0, "format_penalty": -0.1, "rubric 1": 0.25}
-    assert rollout.reward_texts == {"rubric 1": "meh"}
-    assert [m.state for m in rollout.messages if m.sampled] == [{"found": 0}, {"found": 1}]
-    assert rollout.stop_reason == "stop"
-
-
-def test_reports_are_read_but_never_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROLLSCOPE", "off")
-    run(tmp_path, monkeypatch, [groups(1, 2)])
-    log_path = tmp_path / "sums" / "run-1"
-    report = next(log_path.rglob("*_logtree.json"))
-    assert tinker.recognise(report)
-    read = list(tinker.read(report))
-    assert len(read) == 6
-    for rollout in read:
-        assert "unmatched" in rollout.meta and rollout.index is None
-        roles = [m.role for m in rollout.messages]
-        assert roles == ["system", "user", "assistant"]
-        assert rollout.messages[2].sampled and not rollout.messages[1].sampled
-        assert rollout.reward is not None and rollout.step == 0
-        correct = str(rollout.messages[2].content).strip() == rollout.reference
-        assert rollout.rewards["correct"] == float(correct)
-    # A directory gives each rollout once: from the summaries.
-    assert all("unmatched" not in r.meta for r in tinker.read(log_path))
-
-
-def test_other_files_are_not_taken_for_tinkers(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
-    (tmp_path / "x.json").write_text('{"root": 1}')
-    assert not tinker.recognise(tmp_path / "x.jsonl")
-    assert not tinker.recognise(tmp_path / "x.json")
-    assert not tinker.recognise(tmp_path)
