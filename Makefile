@@ -52,6 +52,11 @@ test: lint viewer viewer-tests chromium $(PEERS) $(READERS)
 	$(PEERS_PY) -m pytest -n 2 --dist loadfile tests/peers  # the sinks, against the real systems
 	.venv-readers/bin/python -m pytest --confcutdir=tests/readers tests/readers  # exports, opened
 
+# What only goes well when answers come soon: here they come late and in any order, to a slow browser.
+.PHONY: races
+races: setup viewer chromium
+	TEST_LATE=0.6 $(PY) -m pytest -n 2 --dist loadfile tests/browser
+
 # The store of the demo is the usual one, so that `rollscope ls` and its kind find it.
 demo: setup $(if $(filter 0,$(VIEW)),,viewer)
 	$(VENV)/bin/rollscope demo $(if $(filter 0,$(VIEW)),--no-view)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from server.conftest import Served, serving
+from server.conftest import LATE, Served, serving
 from server.conftest import store_dir as store_dir
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -76,6 +76,9 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
             **options,
         )
         page.set_default_timeout(30_000)
+        if LATE:
+            slow = page.context.new_cdp_session(page)
+            slow.send("Emulation.setCPUThrottlingRate", {"rate": 4})
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
         page.on("dialog", lambda dialog: (page.wrong.append("dialog"), dialog.dismiss()))
@@ -95,24 +98,6 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
     yield open_page
     for page in opened:
         page.close()
-
-
-_DRAWN = """async () => {
-    const frame = () => new Promise(done => requestAnimationFrame(done));
-    await frame();
-    const ends = document.getAnimations().filter(a => a.effect.getComputedTiming().endTime < 1e6);
-    await Promise.allSettled(ends.map(a => a.finished));
-    await frame();
-}"""
-
-
-def at_rest(page: Any) -> None:
-    """Waits until everything that the page asked for is here, and drawn. Of the worker that all
-    tabs share the browser tells that it is asked for, but not when it came."""
-    while True:
-        page.evaluate(_DRAWN)
-        if not [request for request in page.pending if "/assets/listener" not in request.url]:
-            return
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import rollscope
 from rollscope import Message, Rollout, Span, ToolCall
 from server.conftest import Served, serving
 
-from .test_screens import Look, ready
+from .pages import Look, ready
 
 ANSWERS = ("It is five.", "It is six.")
 

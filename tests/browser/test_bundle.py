@@ -19,6 +19,8 @@ import rollscope
 from rollscope.cli import main
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 
+from .pages import Look
+
 SECRET = "ada@example.com"
 
 
@@ -71,21 +73,21 @@ def bundled(
     ],
 )
 def test_every_screen_works_from_plain_files(
-    bundled: str, look: Callable[..., Any], screen: str, text: str
+    bundled: str, look: Look, screen: str, text: str
 ) -> None:
     page = look(f"{bundled}/?{screen}")
     expect(page.get_by_text(text).first).to_be_visible()
     assert page.wrong == []
 
 
-def test_it_filters_by_itself(bundled: str, look: Callable[..., Any]) -> None:
+def test_it_filters_by_itself(bundled: str, look: Look) -> None:
     page = look(f"{bundled}/?q=task:q-1 step:2..3 -reward:1")
     expect(page.get_by_role("search")).to_contain_text("5 of 98")
     page.keyboard.press("j")
     expect(page.locator("article.card").first).to_be_visible()
 
 
-def test_words_are_looked_for_in_the_whole_text(bundled: str, look: Callable[..., Any]) -> None:
+def test_words_are_looked_for_in_the_whole_text(bundled: str, look: Look) -> None:
     """Also far from the previews, in tool arguments, under negation, and by role."""
     for q, count in (
         ("baskets", "96 of 98"),
@@ -102,7 +104,7 @@ def test_words_are_looked_for_in_the_whole_text(bundled: str, look: Callable[...
 def test_hits_are_shown_as_they_are_found(
     store_dir: Path,
     tmp_path: Path,
-    look: Callable[..., Any],
+    look: Look,
     serve: Callable[[Path], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -121,7 +123,7 @@ def test_hits_are_shown_as_they_are_found(
 
 
 def test_a_search_that_is_stopped_does_not_claim_to_have_read_everything(
-    bundled: str, look: Callable[..., Any]
+    bundled: str, look: Look
 ) -> None:
     page = look("about:blank")
     page.route("**/texts/0.json", lambda route: None)  # never answered
@@ -134,7 +136,7 @@ def test_a_search_that_is_stopped_does_not_claim_to_have_read_everything(
     assert page.wrong == []
 
 
-def test_metrics_are_drawn(bundled: str, look: Callable[..., Any]) -> None:
+def test_metrics_are_drawn(bundled: str, look: Look) -> None:
     page = look(f"{bundled}/?q=split:train&metric=kl")
     line = page.locator(".ribbon path[stroke-dasharray]").first
     expect(line).to_have_attribute("d", re.compile("M.+L"))

@@ -6,19 +6,13 @@ Pictures are kept under out/screenshots, as demo-*.png.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from server.conftest import Served
 
-from .conftest import at_rest
-from .test_screens import eventually, ready
-
-Look = Callable[..., Any]
-Shoot = Callable[[Any, str], None]
+from .pages import Look, Shoot, at_rest, eventually, left, param, ready, until
 
 
 def begin(site: Served, q: str) -> str:
@@ -90,8 +84,10 @@ def test_tokens_carry_what_engine_and_learner_said(
     expect(page.locator(".strip .head b")).to_have_text("logprob")
     page.get_by_role("button", name=re.compile("lowest")).click()
     expect(page.locator(".tok.at")).to_be_in_viewport()
+    at_rest(page)
     page.locator(".tok.at").hover()
     expect(page.locator(".tip")).to_contain_text("train_logprob")
+    at_rest(page)
     at, tip = page.locator(".tok.at").bounding_box(), page.locator(".tip").bounding_box()
     assert abs(tip["x"] - at["x"]) < 300, "what hovers stands by its token"
     assert abs(tip["y"] - at["y"]) < 60
@@ -152,20 +148,20 @@ def test_a_task_that_regressed_shows_when(demo_site: Served, look: Look, shoot: 
 def test_hits_are_walked_across_rollouts_and_back(demo_site: Served, look: Look) -> None:
     page = ready(look(f"{demo_site.url}/?q=carry step:3 index:0"))
     expect(page.get_by_text(re.compile(r"\d+ hits?"))).to_be_visible()
-    first = _param(page, "id")
+    first = param(page, "id")
     count = int(re.findall(r"\d+", page.get_by_text(re.compile(r"\d+ hits?$")).inner_text())[0])
     for n in range(count):
         page.keyboard.press("n")
         expect(page.get_by_text(re.compile(rf"^{n + 1} / {count} hits?"))).to_be_visible()
     title = page.title()
     page.keyboard.press("n")
-    page.wait_for_function("id => new URL(location).searchParams.get('id') !== id", arg=first)
-    page.wait_for_function("title => document.title !== title", arg=title)
+    left(page, first)
+    until(page, "title => document.title !== title", title)
 
     def back() -> bool:
         page.keyboard.press("N")  # at the first hit of all it stays where it is
         at_rest(page)
-        return _param(page, "id") == first
+        return param(page, "id") == first
 
     eventually(back)
     expect(page.get_by_text(re.compile(rf"^\d+ / {count} hits?"))).to_be_visible()
@@ -186,14 +182,14 @@ def test_a_random_rollout_is_one_of_the_selection(demo_site: Served, look: Look)
     q = "step:3 split:train run:lr-1e-3"
     among = {row["id"] for row in demo_site.get("rollouts", q=q, limit=500)["rows"]}
     page = ready(look(f"{demo_site.url}/?q={q}"))
-    seen = {_param(page, "id")}
+    seen = {param(page, "id")}
     for _ in range(5):
-        before = _param(page, "id")
+        before = param(page, "id")
         page.keyboard.press("r")
-        page.wait_for_function("id => new URL(location).searchParams.get('id') !== id", arg=before)
+        left(page, before)
         ready(page)
-        assert _param(page, "q") == q
-        seen.add(_param(page, "id"))
+        assert param(page, "q") == q
+        seen.add(param(page, "id"))
     assert seen <= among
 
 
@@ -259,15 +255,11 @@ def test_several_runs_lie_over_each_other(demo_site: Served, look: Look) -> None
     assert len({line for line in lines if line and line != "none"}) >= 2
     expect(ribbon.locator(".band")).to_have_count(0)
     ribbon.get_by_text("lr-6e-3").first.click()
-    page.wait_for_function("new URL(location).searchParams.get('q').includes('lr-6e-3')")
+    until(page, "() => new URL(location).searchParams.get('q').includes('lr-6e-3')")
     one = look(f"{demo_site.url}/?q=run:lr-1e-3").locator(".ribbon")
     for split in ("train", "eval"):
         expect(one.get_by_role("link", name=f"lr-1e-3 · {split}")).to_be_visible()
     expect(one.locator(".band")).to_have_count(1)
-
-
-def _param(page: Any, name: str) -> str:
-    return str(page.evaluate("name => new URL(location).searchParams.get(name)", name))
 
 
 _APART = """() => {
@@ -285,7 +277,7 @@ def test_turns_never_lie_over_each_other(demo_site: Served, look: Look) -> None:
     for key in "nntttxx]jnzJK":
         page.keyboard.press(key)
         at_rest(page)
-        page.wait_for_function(_APART)
+        until(page, _APART)
     assert page.wrong == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +17,7 @@ from rollscope.model import Error, Message, Rollout, Span, Tokens, ToolCall
 from rollscope.model.records import Part
 from server.conftest import Served, serving
 
-from .conftest import at_rest
+from .pages import Look, at_rest, until
 
 ACT = "window.__ran=1;alert(1)"
 
@@ -106,7 +106,7 @@ def plant(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("n", range(len(CORPUS)))
-def test_nothing_runs_on_any_screen(hostile: Served, look: Callable[..., Any], n: int) -> None:
+def test_nothing_runs_on_any_screen(hostile: Served, look: Look, n: int) -> None:
     page = look(f"{hostile.url}/?q=step:{n}")
     walk(page, hostile, n)
     problems = [text for text in page.wrong if "404" not in text]
@@ -142,9 +142,7 @@ def walk(page: Any, hostile: Served, n: int) -> None:
     assert page.locator("main script, main iframe, main object, main svg [onload]").count() == 0
 
 
-def test_bidirectional_controls_and_escapes_can_be_seen(
-    hostile: Served, look: Callable[..., Any]
-) -> None:
+def test_bidirectional_controls_and_escapes_can_be_seen(hostile: Served, look: Look) -> None:
     page = look(f"{hostile.url}/?q=step:10")
     page.locator("article.card").first.wait_for()
     page.locator("article.card").get_by_text("U+202E").first.wait_for()
@@ -154,7 +152,7 @@ def test_bidirectional_controls_and_escapes_can_be_seen(
 
 
 def test_nothing_runs_in_a_bundle(
-    hostile: Served, look: Callable[..., Any], tmp_path: Path, browser: Any
+    hostile: Served, look: Look, tmp_path: Path, browser: Any
 ) -> None:
     """Its page has no headers of ours: the policy stands in the page."""
     out = tmp_path / "site"
@@ -177,7 +175,7 @@ def test_nothing_runs_in_a_bundle(
 
 
 def test_a_pattern_that_backtracks_for_ever_stops_neither_page_nor_server(
-    tmp_path: Path, look: Callable[..., Any]
+    tmp_path: Path, look: Look
 ) -> None:
     run = rollscope.init(project="p", run="r", dir=tmp_path)
     run.log(Rollout(step=1, messages=[Message(role="assistant", content="x" * 60 + " abc")]))
@@ -185,5 +183,5 @@ def test_a_pattern_that_backtracks_for_ever_stops_neither_page_nor_server(
     with serving(tmp_path) as site:
         page = look(f"{site.url}/?q=/(x%2Bx%2B)%2By/ OR /a.c/")
         page.get_by_text("1 hit").wait_for()
-        page.wait_for_function("CSS.highlights.get('hits')?.size === 1")
+        until(page, "() => CSS.highlights.get('hits')?.size === 1")
         assert page.wrong == []

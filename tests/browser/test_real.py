@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from rollscope.cli import main
 from rollscope.model import Message, Rollout
 from server.conftest import Served, serving
 
-from .test_screens import eventually
+from .pages import Look, Shoot, eventually, left, until
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-Look = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +36,14 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize("run", ["swe-agent", "inspect-reward-hacking", "nemo-gym"])
 def test_what_others_wrote_can_be_read(
-    imported: Served, look: Look, shoot: Callable[[Any, str], None], run: str
+    imported: Served, look: Look, shoot: Shoot, run: str
 ) -> None:
     page = look(f"{imported.url}/?q=run:{run}")
     expect(page.locator("article.card").first).to_be_visible()
     shoot(page, f"imported-{run}")
     before = page.url
     page.keyboard.press("j")
-    page.wait_for_function("url => location.href !== url", arg=before)
+    until(page, "url => location.href !== url", before)
     for screen, text in (("table", "last words"), ("group", "compare all"), ("tasks", "never")):
         page.goto(f"{imported.url}/?s={screen}&q=run:{run}")
         expect(page.get_by_text(text).first).to_be_visible()
@@ -139,7 +138,7 @@ def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:
         page = look(f"{site.url}/?id={first}")
         expect(page.locator("article.card").first).to_be_visible()
         page.keyboard.press("2")
-        page.wait_for_function("id => !location.href.includes(id)", arg=first)
+        left(page, first)
         assert site.get("rollouts", q="label:bad")["rows"][0]["id"] == first
         page.goto(f"{site.url}/?q=label:bad")
         expect(page.get_by_role("complementary", name="Facts")).to_contain_text("★ bad")
@@ -163,7 +162,7 @@ def test_a_label_goes_on_to_the_next_also_before_the_list_is_here(
         page.route("**/api/rollouts?*", lambda route: route.continue_())
         for route in held:
             route.continue_()
-        page.wait_for_function("id => !location.href.includes(id)", arg=first)
+        left(page, first)
         assert page.wrong == []
 
 
@@ -180,7 +179,7 @@ def test_a_label_of_ones_own_and_a_note_are_kept(tmp_path: Path, look: Look) -> 
         dialog.get_by_label("Another label").fill("odd-units")
         dialog.get_by_label("Note").fill("counts in dozens")
         dialog.get_by_role("button", name="Keep").click()
-        page.wait_for_function("id => !location.href.includes(id)", arg=first)
+        left(page, first)
         assert site.get("rollouts", q="label:odd-units")["rows"][0]["id"] == first
         notes = site.get(f"rollouts/{first}")["notes"]
         assert "counts in dozens" in {note["value"] for note in notes}

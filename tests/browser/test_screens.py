@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,25 +11,7 @@ from playwright.sync_api import expect
 from server.conftest import Served
 from server.made import SIBLINGS, STEPS, TASKS
 
-from .conftest import at_rest
-
-Look = Callable[..., Any]
-Shoot = Callable[[Any, str], None]
-
-
-def ready(page: Any) -> Any:
-    """Waits for the transcript of the rollout in sight."""
-    expect(page.locator("article.card").first).to_be_visible()
-    expect(page.get_by_role("tab", selected=True)).to_be_visible()
-    return page
-
-
-def eventually(holds: Callable[[], Any], seconds: float = 30) -> None:
-    """Waits until it holds: a page is never done at once."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        time.sleep(0.05)
+from .pages import Look, Shoot, at_rest, eventually, left, param, ready, until
 
 
 def test_it_opens_on_a_mixed_group_with_a_transcript_in_sight(
@@ -70,13 +50,13 @@ def test_from_the_start_to_the_first_divergence_takes_at_most_six_keys(
 
 def test_keys_walk_rows_siblings_groups_and_steps(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=split:train"))
-    seen = {_id(page)}
+    seen = {param(page, "id")}
     for key in ("]", "[", "{", "}", ",", "."):
-        before = _id(page)
+        before = param(page, "id")
         page.keyboard.press(key)
-        page.wait_for_function("id => new URL(location).searchParams.get('id') !== id", arg=before)
+        left(page, before)
         ready(page)
-        seen.add(_id(page))
+        seen.add(param(page, "id"))
     assert len(seen) >= 4
     page.keyboard.press("k")
     page.keyboard.press("r")
@@ -110,6 +90,20 @@ def test_a_link_shows_the_same_place_again(site: Served, look: Look) -> None:
     expect(other.get_by_role("combobox", name="Stream")).to_have_value("logprob")
 
 
+def test_a_list_that_is_left_while_it_scrolls_leaves_no_error(site: Served, look: Look) -> None:
+    page = ready(look(f"{site.url}/?q=split:train"))
+    at_rest(page)
+    page.evaluate(
+        """() => {
+            document.querySelector('.rows').scrollTop = 400;
+            dispatchEvent(new KeyboardEvent('keydown', {key: 'f'}));
+        }"""
+    )
+    expect(page.get_by_text("Where they ended")).to_be_visible()
+    at_rest(page)
+    assert page.wrong == []
+
+
 def test_the_query_bar_filters_completes_and_marks_errors(
     site: Served, look: Look, shoot: Shoot
 ) -> None:
@@ -119,7 +113,7 @@ def test_the_query_bar_filters_completes_and_marks_errors(
     expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("dropped")
     # A list that has just opened takes no Enter yet, lest it be taken by mistake.
     opened = page.evaluate("performance.now()")
-    page.wait_for_function("opened => performance.now() > opened + 100", arg=opened)
+    until(page, "opened => performance.now() > opened + 100", opened)
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("fate:dropped"))
@@ -138,7 +132,7 @@ def test_what_is_being_typed_stays_while_the_page_goes_on(site: Served, look: Lo
     query.fill("split:ev")
     before = page.url
     page.locator("a.row[aria-selected=false]").nth(1).click()
-    eventually(lambda: page.url != before)
+    expect(page).not_to_have_url(before)
     ready(page)
     expect(query).to_have_text("split:ev")
 
@@ -147,6 +141,7 @@ def test_facets_and_histograms_filter(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=split:train"))
     page.get_by_role("link", name=re.compile(r"^dropped \d")).first.click()
     expect(page).to_have_url(re.compile("fate:dropped"))
+    at_rest(page)  # bars of other rollouts stand elsewhere
     bars = page.get_by_role("group", name="step: drag to filter")
     box = bars.bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + 10)
@@ -208,6 +203,7 @@ def test_a_text_search_that_finds_too_much_says_so_and_sorting_looks_at_all(
 
 def test_the_ribbon_chooses_steps(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=split:train"))
+    at_rest(page)
     slider = page.get_by_role("slider", name=re.compile("Step"))
     box = slider.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
@@ -272,10 +268,10 @@ def test_find_walks_hits(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=baskets"))
     expect(page.get_by_text("1 hit")).to_be_visible()
     eventually(lambda: (page.evaluate("CSS.highlights.get('hits')?.size") or 0) >= 1)
-    before = _id(page)
+    before = param(page, "id")
     page.keyboard.press("n")
     page.keyboard.press("n")
-    page.wait_for_function("id => new URL(location).searchParams.get('id') !== id", arg=before)
+    left(page, before)
     page.keyboard.press("/")
     page.keyboard.type("apples")
     expect(page.get_by_text(re.compile(r"[2-9] hits"))).to_be_visible()
@@ -285,13 +281,13 @@ def test_a_sibling_keeps_turn_and_folds(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=task:q-1"))
     page.keyboard.press("z")
     page.keyboard.press("J")
-    page.wait_for_function("new URL(location).searchParams.get('m') !== null")
-    turn = _param(page, "m")
+    until(page, "() => new URL(location).searchParams.get('m') !== null")
+    turn = param(page, "m")
     page.keyboard.press(
         "]" if page.get_by_role("tab").last.get_attribute("aria-selected") != "true" else "["
     )
     ready(page)
-    eventually(lambda: _param(page, "m") == turn)
+    eventually(lambda: param(page, "m") == turn)
     thinking = page.get_by_role("button", name=re.compile("Thinking"))
     expect(thinking).to_have_attribute("aria-expanded", "true")
 
@@ -402,11 +398,3 @@ def test_first_load_stays_small(site: Served, look: Look) -> None:
     )
     first = [size for name, size in scripts if not re.match("katex|code-", name)]
     assert sum(first) <= 250_000, scripts
-
-
-def _id(page: Any) -> str:
-    return _param(page, "id")
-
-
-def _param(page: Any, name: str) -> str:
-    return str(page.evaluate("name => new URL(location).searchParams.get(name)", name))

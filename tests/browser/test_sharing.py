@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from server.conftest import Served, serving
 
-from .test_screens import ready
+from .pages import ready
 
 ASKED = [
     ("", ""),

@@ -7,20 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+
+from .pages import Look
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="building the wheel needs npm")
-def test_the_wheel_opens_the_page_without_node(
-    tmp_path: Path, store_dir: Path, look: Callable[..., Any]
-) -> None:
+def test_the_wheel_opens_the_page_without_node(tmp_path: Path, store_dir: Path, look: Look) -> None:
     wheel = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(wheel, cwd=ROOT, check=True, capture_output=True, timeout=600)
     (built,) = tmp_path.glob("*.whl")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,12 +47,25 @@ class Served(NamedTuple):
         return requests.get(f"{self.url}/api/{path}", params=params, headers=headers, timeout=60)
 
 
+# Answers come up to so many seconds late, in any order: what a test then finds is a race.
+LATE = float(os.environ.get("TEST_LATE", "0"))
+
+
+def _late(app: Any) -> Any:
+    async def later(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await asyncio.sleep(random.uniform(0, LATE))
+        await app(scope, receive, send)
+
+    return later if LATE else app
+
+
 @contextmanager
 def serving(directory: Path, **options: Any) -> Iterator[Served]:
     store = Store(directory)
     socket = listen("127.0.0.1", 0)
     config = uvicorn.Config(
-        server.app(store, **options), log_level="warning", timeout_graceful_shutdown=1
+        _late(server.app(store, **options)), log_level="warning", timeout_graceful_shutdown=1
     )
     runner = uvicorn.Server(config)
     thread = threading.Thread(target=runner.run, kwargs={"sockets": [socket]}, daemon=True)
