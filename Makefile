@@ -4,6 +4,10 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
+# A package index may fail for a moment: what installs is tried three times.
+TRY := sh -c '"$$@" || { sleep 10; "$$@"; } || { sleep 30; "$$@"; }' sh
+PIP := -m pip install -q --disable-pip-version-check
+
 .PHONY: help setup demo test lint bench trainers viewer wheel chromium clean
 
 help:
@@ -19,8 +23,8 @@ setup: $(READY)
 
 $(READY): requirements/base.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check -r requirements/dev.txt
-	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(TRY) $(PY) $(PIP) -r requirements/dev.txt
+	$(TRY) $(PY) $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The peers live in an environment of their own: nothing of theirs is needed otherwise.
@@ -29,8 +33,8 @@ PEERS_PY := .venv-peers/bin/python
 
 $(PEERS): requirements/base.txt requirements/peers.txt pyproject.toml
 	$(PYTHON) -m venv .venv-peers
-	$(PEERS_PY) -m pip install -q --disable-pip-version-check -r requirements/peers.txt
-	$(PEERS_PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(TRY) $(PEERS_PY) $(PIP) -r requirements/peers.txt
+	$(TRY) $(PEERS_PY) $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Programs that read exports, apart because one of them wants an older engine. No Rollscope there.
@@ -38,7 +42,7 @@ READERS := .venv-readers/.ready
 
 $(READERS): requirements/readers.txt
 	$(PYTHON) -m venv .venv-readers
-	.venv-readers/bin/python -m pip install -q --disable-pip-version-check -r requirements/readers.txt
+	$(TRY) .venv-readers/bin/python $(PIP) -r requirements/readers.txt
 	@touch $@
 
 lint: setup
@@ -68,7 +72,7 @@ PAGE := src/rollscope/viewer/static/index.html
 viewer: $(PAGE)
 
 viewer/node_modules/.package-lock.json: viewer/package-lock.json
-	cd viewer && npm ci --no-audit --no-fund
+	cd viewer && $(TRY) npm ci --no-audit --no-fund
 	@touch $@
 
 $(PAGE): viewer/node_modules/.package-lock.json viewer/index.html viewer/vite.config.ts \
@@ -94,7 +98,7 @@ pictures:
 chromium:
 	@command -v chromium >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get install -y -q chromium chromium-driver; \
+	    $(TRY) apt-get install -y -q chromium chromium-driver; \
 	  else echo "install chromium to run the browser tests; they are skipped without it"; fi; }
 
 wheel: setup viewer

@@ -19,7 +19,7 @@ from rollscope import Message, Rollout
 from capture import reading
 store = Path(os.environ["ROLLSCOPE_DIR"])
 def tell(**what): print(json.dumps(what), flush=True)
-def until(condition, seconds=60):
+def until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -42,7 +42,7 @@ def start(code: str, *args: str, prefix: tuple[str, ...] = (), **env: str) -> su
 
 def told(process: subprocess.Popen[str], code: int | None = 0) -> list[dict[str, Any]]:
     """Wait for the program's end and return what it told."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)  # a hundred trials take long on a busy machine
     assert code is None or process.returncode == code, err
     return [json.loads(line) for line in out.splitlines()]
 

@@ -25,7 +25,7 @@ def quick_run(beat: float = writers.BEAT, **limits: Any) -> Run:
 
 def wait_for(condition: Callable[[], object]) -> None:
     """Until it holds: what is written in the background comes when it comes."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.02)

@@ -171,7 +171,7 @@ def test_an_import_that_was_interrupted_goes_on(tmp_path: Path, own_store: Path)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     words = [sys.executable, "-m", "rollscope", "import", str(path)]
     child = subprocess.Popen(words, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     logs = own_store / "imported" / "in" / "live"
     while not list(logs.glob("*")) and child.poll() is None:
         assert time.monotonic() < deadline

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import mlflow
 import pytest
 import sums
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from serving import served
 from sums import ANSWER, ASKED, SAID, WROTE
 
 import rollscope
@@ -27,7 +27,7 @@ from rollscope.demo.trainer import Plan
 from rollscope.model import Error, Message, Rollout, Span
 from rollscope.sinks import Refused, Target
 from rollscope.sinks.mlflow import MLflow
-from sinks.conftest import wait_complete, wait_for
+from sinks.conftest import wait_complete
 
 
 @pytest.fixture(autouse=True)
@@ -51,31 +51,18 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real `mlflow server` with a fresh SQLite store."""
     folder = tmp_path_factory.mktemp("mlflow")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true",
            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-             "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
-             "--artifacts-destination", str(folder / "artifacts")],
-            env=env, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
 
-    def answers() -> bool:
-        assert process.poll() is None, (folder / "log").read_text()
-        try:
-            return httpx.get(f"{address}/health").is_success
-        except httpx.HTTPError:
-            return False
+    def command(port: int) -> list[str]:
+        return [
+            sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
+            "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+            "--artifacts-destination", str(folder / "artifacts"),
+        ]  # fmt: skip
 
-    wait_for(answers, "MLflow's server", 300)
-    yield address
-    process.terminate()
-    process.wait(120)
+    with served(command, env, "/health", folder / "log") as address:
+        yield address
 
 
 @pytest.fixture

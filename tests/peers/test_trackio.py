@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import trackio
+from serving import served
 from trackio.sqlite_storage import SQLiteStorage
 
 import rollscope
@@ -44,31 +44,18 @@ TOKEN = "a-token-of-the-test"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """Trackio's own server with a store of its own, in a process of its own; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    code = (
-        f"import trackio; trackio.show(open_browser=False, block_thread=True, server_port={port})"
-    )
     env = {
         **os.environ,
         "TRACKIO_DIR": str(tmp_path / "served"),
         "TRACKIO_WRITE_TOKEN": TOKEN,
     }
-    process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
 
-    def answers() -> bool:
-        assert process.poll() is None
-        try:
-            return httpx.get(f"{address}/version").is_success
-        except httpx.HTTPError:
-            return False
+    def command(port: int) -> list[str]:
+        show = f"trackio.show(open_browser=False, block_thread=True, server_port={port})"
+        return [sys.executable, "-c", f"import trackio; {show}"]
 
-    wait_for(answers, "Trackio's server", 300)
-    yield address
-    process.terminate()
-    process.wait(120)
+    with served(command, env, "/version", tmp_path / "served.log") as address:
+        yield address
 
 
 def ask(address: str, name: str, **values: Any) -> Any:

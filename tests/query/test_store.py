@@ -219,6 +219,7 @@ def test_the_engine_itself_is_confined(store: Store) -> None:
 def test_a_store_is_read_by_many_threads_while_it_grows(tmp_path: Path) -> None:
     run = rollscope.init(project="p", run="one", dir=tmp_path)
     run.log([Rollout(step=0, task="t", messages=[Message(role="user", content="word")])])
+    run.flush()
     store = rollscope.open(tmp_path)
     failures: list[BaseException] = []
 

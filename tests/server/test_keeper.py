@@ -28,7 +28,7 @@ def test_the_log_of_a_killed_writer_is_sealed_and_nothing_is_lost(tmp_path: Path
     assert store.rollouts().count() == 20
     keeper = Keeper(store.reader, every=0.05)
     keeper.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while any((directory / "live").iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     keeper.stop()

@@ -93,6 +93,7 @@ class Notebook(Sink):
 
 
 def read(folder: Path) -> list[dict[str, object]]:
-    """Every call that was written down, in order."""
+    """Every call that was written down, in order; not one that is just being written."""
     file = folder / "calls.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    text = file.read_text() if file.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

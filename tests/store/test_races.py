@@ -15,7 +15,7 @@ from rollscope.store.compact import compact
 from rollscope.store.reader import Reader
 from rollscope.store.seal import seal
 
-LIMIT = 120.0
+LIMIT = 600.0
 
 
 def seal_all(root: Path) -> None:

@@ -95,8 +95,14 @@ _OURSELVES = ("--no-deps", "--no-build-isolation", "-e", str(ROOT))
 
 
 def _pip(python: str, *arguments: str) -> None:
+    """Install; a package index may fail for a moment, so it is tried three times."""
     quiet = ("-q", "-q", "--disable-pip-version-check")
-    subprocess.run([python, "-m", "pip", "install", *quiet, *arguments], check=True)
+    command = [python, "-m", "pip", "install", *quiet, *arguments]
+    for wait in (10, 30):
+        if subprocess.run(command, check=False).returncode == 0:
+            return
+        time.sleep(wait)
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from areal.api.io_struct import DeviceRuntimeInfo, LocalInfServerInfo
 from areal.engine.sglang_remote import RemoteSGLangEngine
 from areal.trainer.ppo.actor import PPOActor, PPOActorController
 from areal.utils import stats_tracker
-from areal.utils.network import find_free_ports
 
 TOK = tinytok.make()
 _numbers = itertools.count()
@@ -79,8 +78,7 @@ class Actor(TrainEngine):
 
     def create_process_group(self, parallel_strategy: Any = None) -> None:
         if not dist.is_initialized():
-            address = f"tcp://127.0.0.1:{find_free_ports(1)[0]}"
-            dist.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
     data_parallel_rank = 0
     data_parallel_world_size = 1

@@ -173,7 +173,7 @@ def active() -> capture.Run:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    for _ in range(1200):
+    for _ in range(6000):
         if is_so():
             return
         time.sleep(0.05)
@@ -242,20 +242,18 @@ def proxy(rollouts: Rollouts) -> Iterator[str]:
     """AReaL's real proxy server in a thread of this process."""
     from areal.experimental.openai.proxy import proxy_rollout_server as server
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    line = socket.create_server(("127.0.0.1", 0))
     server._engine = rollouts.engine
     server._server_host = "127.0.0.1"
     server._setup_openai_client()
-    web = uvicorn.Server(uvicorn.Config(server.app, port=port, log_level="error"))
-    thread = threading.Thread(target=web.run)
+    web = uvicorn.Server(uvicorn.Config(server.app, log_level="error"))
+    thread = threading.Thread(target=web.run, kwargs={"sockets": [line]})
     thread.start()
-    while not web.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
+    wait_until(lambda: web.started or not thread.is_alive())
+    yield f"http://127.0.0.1:{line.getsockname()[1]}"
     web.should_exit = True
     thread.join()
+    line.close()
     server._engine = None
 
 

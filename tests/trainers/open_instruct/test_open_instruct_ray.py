@@ -120,7 +120,7 @@ def wait_for_rollouts(store: Path, n: int) -> None:
 
     from rollscope.store.reader import Reader
 
-    for _ in range(600):
+    for _ in range(3000):
         with Reader(store) as reader:
             (count,) = (
                 reader.cursor()
@@ -130,4 +130,4 @@ def wait_for_rollouts(store: Path, n: int) -> None:
         if count == n:
             return
         time.sleep(0.1)
-    raise TimeoutError(f"{count} of {n} rollouts after a minute; {sys.version}")
+    raise TimeoutError(f"{count} of {n} rollouts after five minutes; {sys.version}")

@@ -217,7 +217,15 @@ class Sync(WithoutGpus, PPOTrainerSync): ...
 
 class ColocateAsync(WithoutGpus, PPOTrainerColocateAsync):
     def on_step_begin(self) -> None:
-        """Wait until nothing is being generated, so that what is left over is left over."""
+        self._settle()
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until nothing is being generated, so that what is left over is left over, and
+        nothing is on its way when the training ends."""
         import transfer_queue as tq
 
         def is_open(tag: dict[str, Any]) -> bool:

@@ -72,7 +72,7 @@ def test_legacy_trainer_records_in_actors_and_says_later_what_was_trained(
 
     prompts = legacy_batch(dataset_rows(3, 2))  # three rows for each worker: one group is cut
     output = manager.generate_sequences(prompts)
-    found = wait_for(driver, lambda r: len(r) == 6 and all(x.messages for x in r))
+    found = wait_for(driver, lambda r: len(r) == 6 and all(x.fate == "scored" for x in r))
     check(found, engine)
     assert {(r.group, r.index) for r in found} == {
         (f"uid-{i}", j) for i in range(3) for j in (0, 1)
@@ -143,7 +143,7 @@ def test_v1_trainer_records_in_actors_and_says_later_what_was_trained_and_droppe
         trainer._submit_batch_to_rollout(v1_batch(dataset_rows(3, 1), step=5))
         buffer = trainer.replay_buffer
         buffer.poll_interval = 0.2
-        found = wait_for(driver, lambda r: len(r) == 6 and all(x.messages for x in r))
+        found = wait_for(driver, lambda r: len(r) == 6 and all(x.fate == "scored" for x in r))
         check(found, engine)
         assert {(r.group, r.index, r.step) for r in found} == {
             (f"uid-{i}", j, 5) for i in range(3) for j in (0, 1)
@@ -209,9 +209,9 @@ class Holder:
 def test_workers_that_do_not_say_that_they_have_written_are_told(
     what: str, driver: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "CLOSE_WAIT", 5)
+    monkeypatch.setattr(ending, "CLOSE_WAIT", 10)
     workers = [Holder.remote() for _ in range(2)]
-    ray.get([worker.__ray_ready__.remote() for worker in workers])
+    ray.get([worker.__ray_call__.remote(ending.write) for worker in workers])
     if what == "busy":
         workers[0].hold.remote()
     else:

@@ -146,16 +146,20 @@ def test_a_cancelled_rollout_is_recorded_and_stays_cancelled(model: Path, own_st
     class Slow(Engine):
         async def generate(self, *args: Any, **kwargs: Any) -> Any:
             if self.turns:
-                await asyncio.sleep(60)
+                self.is_hanging.set()
+                await asyncio.sleep(600)
             return await super().generate(*args, **kwargs)
 
     async def go() -> None:
         engine = Slow(config, None)
         worker = AgentLoopWorker(config, engine)
-        engine.tokenizer_real = worker.tokenizer
-        await asyncio.wait_for(worker.generate_sequences(legacy_batch(dataset_rows(1, 1))), 1)
+        engine.tokenizer_real, engine.is_hanging = worker.tokenizer, asyncio.Event()
+        task = asyncio.create_task(worker.generate_sequences(legacy_batch(dataset_rows(1, 1))))
+        await asyncio.wait_for(engine.is_hanging.wait(), 300)
+        task.cancel()
+        await task
 
-    with rollscope.init(project="p", run="r"), pytest.raises(asyncio.TimeoutError):
+    with rollscope.init(project="p", run="r"), pytest.raises(asyncio.CancelledError):
         asyncio.run(go())
     (rollout,) = stored(own_store)
     assert (rollout.fate, rollout.fate_reason) == ("failed", "cancelled")

@@ -235,7 +235,7 @@ def v1_batch(columns: dict[str, list[Any]], step: int = 3, validate: bool = Fals
 
 def wait_for(store: Path, ready: Callable[[list[Rollout]], bool]) -> list[Rollout]:
     """What is stored, once it is as it should be: actors write on, this process reads."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     found: list[Rollout] = []
     while time.monotonic() < deadline:
         found = stored(store) if store.exists() else []
@@ -243,7 +243,7 @@ def wait_for(store: Path, ready: Callable[[list[Rollout]], bool]) -> list[Rollou
             return found
         time.sleep(0.1)
     told = [(r.key, r.step, r.trained_step, r.fate, r.fate_reason, r.reward) for r in found]
-    raise AssertionError(f"not ready after 120 s: {told}")
+    raise AssertionError(f"not ready after 300 s: {told}")
 
 
 # -- what was stored -------------------------------------------------------------------
