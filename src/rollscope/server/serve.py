@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
 import socket
 import sys
+import threading
+import time
 import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,6 +42,7 @@ def serve(
     """
     import uvicorn
 
+    before = set(threading.enumerate())
     mine = is_loopback(host)
     if not mine and token is None:
         token = os.environ.get("ROLLSCOPE_TOKEN") or secrets.token_urlsafe(24)
@@ -76,6 +80,16 @@ def serve(
         if tend:
             keeper.stop()
         listening.close()
+        _let_end(set(threading.enumerate()) - before)
+
+
+def _let_end(threads: Iterable[threading.Thread], within: float = 2.0) -> None:
+    """Wait for threads that have nothing more to do. The engine complains in many lines about
+    what a thread still holds of it when Python ends. One that is busy is left alone."""
+    end = time.monotonic() + within
+    with contextlib.suppress(KeyboardInterrupt):
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _unusual(store: Store) -> str | None:
