@@ -11,6 +11,9 @@ import pytest
 
 from rollscope.capture.problems import problems
 
+# For fixtures of a whole session, which are made before `own_store`: a full disk records nothing.
+os.environ["ROLLSCOPE_MIN_FREE"] = "0"
+
 with contextlib.suppress(ImportError):  # the trainers' environments have no property tests
     from hypothesis import HealthCheck, settings
 
