@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from rollscope.server.shapes import Row
 from rollscope.store.bodies import sketch
 from rollscope.store.reader import Reader
 
-from .conftest import Served
+from .conftest import Served, serving
 from .made import SIBLINGS, STEPS, TASKS
 
 ALL = STEPS * TASKS * SIBLINGS
@@ -332,3 +333,21 @@ def test_too_much_is_refused_before_the_engine_is_asked(
     site: Served, path: str, asked: dict[str, str]
 ) -> None:
     assert site.raw(path, **asked).status_code == 400
+
+
+def test_siblings_stand_together_also_where_runs_and_datasets_have_the_same_names(
+    tmp_path: Path,
+) -> None:
+    for name in ("a", "b"):
+        with rollscope.init(project="p", run=name, dir=tmp_path) as run:
+            run.log(
+                Rollout(step=1, group=group, task="0", dataset=dataset, index=index, messages=[])
+                for group, dataset in (("g", "x"), (None, "x"), (None, "y"))
+                for index in range(3)
+            )
+    with serving(tmp_path) as site:
+        rows = site.get("rollouts", columns="run,group,dataset,index")["rows"]
+    places = [(row["run"], row["group"], row["dataset"]) for row in rows]
+    assert len(places) == 18
+    assert [len(list(same)) for _, same in itertools.groupby(places)] == [3] * 6
+    assert [row["index"] for row in rows] == [0, 1, 2] * 6

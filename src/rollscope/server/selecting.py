@@ -18,8 +18,9 @@ from .labels import LAUNCH
 from .rows import COLUMNS, FIELDS, columns, listed, number, thin
 from .version import VERSION
 
-DEFAULT_ORDER = "-step,group,task,index"
-"""Newest step first, group by group: siblings stand together."""
+DEFAULT_ORDER = "-step,group,task,dataset,environment,project,run,split,index"
+"""Newest step first, group by group: siblings stand together, also where several runs, or tasks of
+several datasets, have the same name."""
 
 
 def status(desk: Desk, _: p.Nothing) -> s.Status:
