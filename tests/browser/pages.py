@@ -65,3 +65,50 @@ def param(page: Any, name: str) -> str:
 def left(page: Any, id: str) -> None:
     """Waits until the page shows another rollout than this one."""
     until(page, "id => new URL(location).searchParams.get('id') !== id", id)
+
+
+class Held:
+    """Answers that are kept back, as a slow or broken line would."""
+
+    def __init__(self, page: Any, pattern: str) -> None:
+        self.page = page
+        self.routes: list[Any] = []
+        self._end: Callable[[Any], None] = self.routes.append
+        page.route(pattern, lambda route: self._end(route))
+
+    def wait(self) -> None:
+        """Until one is asked for."""
+        eventually(lambda: self.page.evaluate("1") and self.routes)
+
+    def release(self) -> None:
+        """Lets them come, and all others of the kind."""
+        self._all(lambda route: route.continue_())
+
+    def refuse(self) -> None:
+        """Says no to them, and to all others of the kind."""
+        self._all(lambda route: route.fulfill(status=500, json={"error": "out of order"}))
+
+    def _all(self, end: Callable[[Any], None]) -> None:
+        self._end = end
+        while self.routes:
+            end(self.routes.pop(0))
+
+
+def visit(page: Any, link: str) -> None:
+    """Follows a link of the page, as a click does: without loading it again."""
+    page.evaluate(
+        """href => {
+            const link = Object.assign(document.createElement('a'), {href, text: 'x'});
+            link.setAttribute('href', href);
+            document.body.append(link);
+            link.click();
+            link.remove();
+        }""",
+        link,
+    )
+
+
+def refused(page: Any) -> None:
+    """The browser itself tells of answers that are refused: that is no error of the page."""
+    told = "Failed to load resource"
+    assert [text for text in page.wrong if told not in text] == []

@@ -57,6 +57,15 @@ def test_tokens_of_others_are_shown(imported: Served, look: Look) -> None:
     assert page.wrong == []
 
 
+def test_tasks_of_one_name_are_told_apart_by_their_dataset(imported: Served, look: Look) -> None:
+    page = look(f"{imported.url}/?s=tasks&q=run:nemo-gym task:0")
+    names = page.locator("tbody td:first-child")
+    expect(names.nth(1)).to_contain_text("/data/")
+    shown = names.all_inner_texts()
+    assert len(shown) == len(set(shown))
+    assert page.wrong == []
+
+
 def some(first: int, count: int) -> list[Rollout]:
     return [
         Rollout(

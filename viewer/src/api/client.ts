@@ -77,7 +77,11 @@ function address(path: string, params: Params = {}): string {
   return `api/${path}${tail ? `?${tail}` : ""}`;
 }
 
+/** Told when the server asks for a token in the middle: it was started anew, or the token is another. */
+export const LOCKED = "rollscope:locked";
+
 async function refuse(answer: Response): Promise<never> {
+  if (answer.status === 401) dispatchEvent(new Event(LOCKED));
   let problem: T.Problem = { error: `${answer.status} ${answer.statusText}`, start: null, end: null, suggestions: [] };
   try {
     problem = { ...problem, ...((await answer.json()) as Partial<T.Problem>) };
@@ -139,9 +143,15 @@ export const http: Api = {
   login: (token) => post("login", { token }),
 
   async search(q, news, signal) {
-    const answer = await fetch(address("search", { q }), { signal });
+    const answer = await reach(address("search", { q }), { signal });
     if (!answer.ok || !answer.body) return refuse(answer);
-    for await (const data of events(answer.body)) news(JSON.parse(data) as SearchNews);
+    let done = false;
+    for await (const data of events(answer.body)) {
+      const told = JSON.parse(data) as SearchNews;
+      done = told.done;
+      news(told);
+    }
+    if (!done) throw new Error("the server broke off");
   },
 
   listen: (news, state) =>

@@ -41,6 +41,7 @@ export async function files(root: string): Promise<Api> {
     const n = places.get(id);
     if (n === undefined) return Promise.reject(refusal(`rollout ${id} is not in this bundle`));
     const found = kept.get(id) ?? load<Whole>(`rollouts/${n}.json`);
+    found.catch(() => kept.delete(id)); // what did not come is asked for again
     kept.delete(id);
     kept.set(id, found);
     const oldest = kept.keys().next().value;
@@ -93,6 +94,7 @@ export async function files(root: string): Promise<Api> {
     histograms: async (q) => histogramsOf(await select(q)),
     ribbon: async (q) => {
       logged ??= load<Logged[]>("metrics.json");
+      logged.catch(() => (logged = undefined));
       const [ribbon, all] = [ribbonOf(await select(q)), await logged];
       for (const lane of ribbon.runs) lane.metrics = all.find((l) => l.project === lane.project && l.run === lane.run)?.metrics ?? {};
       return ribbon;

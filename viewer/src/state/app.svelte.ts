@@ -1,5 +1,5 @@
 /** What the page knows: its address, the selection, the rollout in sight, and what is live. */
-import { WINDOW, type Api } from "../api/client";
+import { LOCKED, WINDOW, type Api } from "../api/client";
 import type { Detail, Neighbours, Row, Run, Status } from "../api/types";
 import type { Card } from "../lib/tree";
 import { Resource } from "./resource.svelte";
@@ -48,10 +48,15 @@ export class App {
   readonly neighbours = new Resource<Neighbours>();
   #quiet: ReturnType<typeof setTimeout> | undefined;
   #seen: number | null = null;
+  #version = "";
 
   constructor(readonly api: Api) {
     this.selection = new Selection(api);
-    addEventListener("popstate", () => (this.s = read(location.search)));
+    addEventListener("popstate", () => {
+      this.s = read(location.search);
+      this.dialog = ""; // what is written in it was meant for what was in sight
+    });
+    addEventListener(LOCKED, () => (this.locked = true));
   }
 
   /** Changes the address. `replace` for what nobody wants to step back through. */
@@ -76,25 +81,22 @@ export class App {
     return write(this.#with(change)) || "?";
   }
 
-  /** Another rollout has other spans, others compared part elsewhere, and only siblings are folded
-   * alike, message by message. */
+  /** Another rollout has other spans and branches, others compared part elsewhere, and only siblings
+   * are read from the same turn on and folded alike, message by message. */
   #with(change: Partial<State>): State {
     const { id, compare, folds } = this.s;
     const next = { ...this.s };
-    if (change.id !== undefined && change.id !== id) {
+    if (id && change.id !== undefined && change.id !== id) {
       next.span = "";
-      const sibling = this.neighbours.value?.siblings.some((row) => row.id === change.id) ?? false;
-      if (!sibling) next.folds = Object.fromEntries(Object.entries(folds).filter(([key]) => !key.includes(":")));
+      next.leaf = null;
+      const around = this.neighbours.old ? undefined : this.neighbours.value;
+      if (!around?.siblings.some((row) => row.id === change.id)) {
+        next.m = null;
+        next.folds = Object.fromEntries(Object.entries(folds).filter(([key]) => !key.includes(":")));
+      }
     }
     if (change.compare && change.compare.join() !== compare.join()) next.at = null;
     return { ...next, ...change };
-  }
-
-  /** Opens a rollout; the turn in sight stays for a sibling, and begins anew elsewhere. */
-  open(id: string, change: Partial<State> = {}): void {
-    const sibling = this.neighbours.value?.siblings.some((row) => row.id === id) ?? false;
-    const screen = this.s.screen === "read" || this.s.screen === "spans" ? this.s.screen : "read";
-    this.go({ screen, id, leaf: null, m: sibling ? this.s.m : null, ...change });
   }
 
   filter(q: string, change: Partial<State> = {}): void {
@@ -118,7 +120,7 @@ export class App {
 
   /** The rollout in sight: while a new one is being chosen, still the one before. */
   get id(): string {
-    return this.s.id || (this.detail.value?.row.id ?? "");
+    return this.s.id || (this.nowhere === this.s.q ? "" : (this.detail.value?.row.id ?? ""));
   }
 
   get row(): Row | undefined {
@@ -151,11 +153,30 @@ export class App {
     }
   }
 
-  /** Asks for a rollout, and for the messages in sight. */
+  /** Asks for a rollout, and for the messages in sight. One that is still going on, or of which more
+   * is known by now (a score, a fate, a label), is asked for again. */
   read(id: string): void {
-    const key = `${id} ${this.detail.value?.row.open ? this.generation : ""}`;
+    const row = this.detail.value?.row;
+    const now = this.neighbours.value?.siblings.find((sibling) => sibling.id === id);
+    if (row?.id !== id) this.#version = "";
+    else if (row.open || (now && JSON.stringify(now) !== JSON.stringify(row))) this.#version = this.generation;
+    this.#read(id);
+  }
+
+  /** Asks for the rollout in sight again. */
+  readAgain(): void {
+    this.#version = String(Math.random());
+    this.#read(this.s.id);
+  }
+
+  #read(id: string): void {
     const first = WINDOW * Math.floor((this.s.m ?? 0) / WINDOW);
-    this.detail.ask(key, (signal) => this.api.detail(id, first, signal));
+    this.detail.ask(id, (signal) => this.api.detail(id, first, signal), true, this.#version);
+  }
+
+  /** Waits until it is known which rollout is in sight. */
+  async begun(): Promise<void> {
+    while (this.unbegun) await new Promise((done) => setTimeout(done, 30));
   }
 
   /** Where the rollout in sight stands, also when the page does not show it yet. */
@@ -190,6 +211,10 @@ export class App {
     const [boot, version] = generation.split("-");
     const [known, seen] = this.generation.split("-");
     if (boot === known && Number(version) <= Number(seen)) return;
+    if (this.status?.rollouts === 0 && rollouts > 0) {
+      this.status = { ...this.status, rollouts }; // the first ones: there is something to show now
+      this.#seen = rollouts;
+    }
     if (this.#seen !== null && rollouts > this.#seen) this.fresh += rollouts - this.#seen;
     this.#seen = rollouts;
     this.generation = generation;

@@ -57,10 +57,18 @@ export class Bodies {
 
   /** More of a text that was cut. */
   async more(n: number): Promise<void> {
-    const have = this.body(n)?.text ?? "";
-    const body = await this.#api.text(this.#id, n, [...have].length, this.#stop.signal);
-    this.#rest.set(n, (this.#rest.get(n) ?? "") + (body.text ?? ""));
-    this.version++;
+    const key = `r${n}`;
+    if (this.#asked.has(key)) return;
+    this.#asked.add(key);
+    const [have, signal] = [this.body(n)?.text ?? "", this.#stop.signal];
+    try {
+      const body = await this.#api.text(this.#id, n, [...have].length, signal);
+      if (signal.aborted) return;
+      this.#rest.set(n, (this.#rest.get(n) ?? "") + (body.text ?? ""));
+      this.version++;
+    } finally {
+      if (!signal.aborted) this.#asked.delete(key);
+    }
   }
 
   async #load(window: number): Promise<void> {

@@ -5,6 +5,7 @@ import { streamNames } from "../lib/tokens";
 import type { Row } from "../api/types";
 import type { App } from "./app.svelte";
 import { putNth } from "./labels";
+import type { State } from "./url";
 
 export interface Key {
   keys: string[];
@@ -55,7 +56,7 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["g"], does: "group board", act: (app) => app.go({ screen: "group" }) },
       { keys: ["b"], does: "compare best and worst sibling", act: bestAndWorst },
       { keys: ["c"], does: "compare: pick this one, then another", act: pick },
-      { keys: ["h"], does: "history of this task", act: (app) => app.row?.task && app.go({ screen: "task", task: app.row.task, dataset: app.row.dataset }) },
+      { keys: ["h"], does: "history of this task", act: history },
       { keys: ["a"], does: "all tasks", act: (app) => app.go({ screen: "tasks" }) },
       { keys: ["f"], does: "fate funnel", act: (app) => app.go({ screen: "fate" }) },
       { keys: ["e"], does: "failures", act: (app) => app.go({ screen: "failures" }) },
@@ -77,13 +78,19 @@ export const KEYS: { title: string; keys: Key[] }[] = [
 
 const BY_KEY = new Map(KEYS.flatMap((group) => group.keys.flatMap((key) => key.keys.map((k) => [k, key] as const))));
 
+/** Where the person is typing, if so. */
+export function typing(event: KeyboardEvent): HTMLElement | null {
+  const target = event.composedPath()[0];
+  const types = target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+  return types ? target : null;
+}
+
 /** Acts on a key press, unless the person is typing. */
 export function act(app: App, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  const target = event.composedPath()[0];
-  const typing = target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
-  if (typing) {
-    if (event.key === "Escape") target.blur();
+  const field = typing(event);
+  if (field) {
+    if (event.key === "Escape") field.blur();
     return;
   }
   if (app.dialog && event.key !== "Escape" && event.key !== "?") return;
@@ -105,41 +112,87 @@ export function hear(what: string, act: (by: number) => void): () => void {
   return () => removeEventListener(`rollscope:${what}`, listener);
 }
 
-async function step(app: App, by: number): Promise<void> {
-  const here = await app.selection.locate(app.s.id);
-  const count = app.selection.count ?? 0; // only now: before it may not be known
-  const at = here === null ? 0 : Math.max(0, Math.min(count - 1, here + by));
-  const row = await app.selection.fetch(at);
-  if (row) app.go({ id: row.id, m: null, leaf: null });
+/** Moves that are under way, and the state that the last of them led to. */
+interface Walk {
+  at: State;
+  line: Promise<unknown>;
+  waiting: number;
+}
+let walk: Walk | undefined;
+
+/** Goes where `find` says, from where the moves before led: keys that were pressed before answers
+ * came are all done, one after the other. Who has meanwhile gone elsewhere by other means stays
+ * there. Tells whether it moved. */
+function move(app: App, find: () => Promise<Partial<State> | null>): Promise<boolean> {
+  const elsewhere = ({ at }: Walk): boolean => app.s.id !== at.id || app.s.q !== at.q || app.s.order !== at.order;
+  if (!walk?.waiting || elsewhere(walk)) walk = { at: app.s, line: Promise.resolve(), waiting: 0 };
+  const mine = walk;
+  mine.waiting++;
+  const moved = mine.line.then(async () => {
+    if (!mine.at.id) {
+      await app.begun();
+      mine.at = { ...mine.at, id: app.s.id };
+    }
+    if (elsewhere(mine)) return false;
+    const change = await find();
+    if (!change || elsewhere(mine) || (change.screen && app.s.screen !== mine.at.screen)) return false;
+    app.go(change);
+    mine.at = app.s;
+    return true;
+  });
+  mine.line = moved.catch(() => false).finally(() => mine.waiting--);
+  return moved;
 }
 
 /** Goes on to the next (or previous) rollout of the selection; false at its end. */
-export async function onward(app: App, by = 1): Promise<boolean> {
-  const before = app.s.id;
-  await step(app, by);
-  return app.s.id !== before;
+export function onward(app: App, by = 1): Promise<boolean> {
+  return move(app, async () => {
+    const here = await app.selection.locate(app.s.id);
+    const count = app.selection.count ?? 0; // only now: before it may not be known
+    const next = here === null ? 0 : Math.max(0, Math.min(count - 1, here + by));
+    const row = await app.selection.fetch(next);
+    return row && row.id !== app.s.id ? { id: row.id, m: null, leaf: null } : null;
+  });
+}
+
+async function step(app: App, by: number): Promise<void> {
+  await onward(app, by);
 }
 
 async function sibling(app: App, by: number): Promise<void> {
-  const { siblings } = await app.around();
-  const at = siblings.findIndex((row) => row.id === app.s.id);
-  const next = siblings[at + by];
-  if (next) app.go({ id: next.id, leaf: null, folds: app.s.folds });
-  else app.say(by > 0 ? "last sibling" : "first sibling");
+  await move(app, async () => {
+    const { siblings } = await app.around();
+    const next = siblings[siblings.findIndex((row) => row.id === app.s.id) + by];
+    if (!next) app.say(by > 0 ? "last sibling" : "first sibling");
+    return next ? { id: next.id, leaf: null, m: app.s.m, folds: app.s.folds } : null;
+  });
 }
 
 async function jump(app: App, where: "earlier" | "later" | "previous_group" | "next_group", otherwise: string): Promise<void> {
-  const id = (await app.around())[where];
-  if (id) app.go({ id, leaf: null, m: null });
-  else app.say(otherwise);
+  await move(app, async () => {
+    const id = (await app.around())[where];
+    if (!id) app.say(otherwise);
+    return id ? { id, leaf: null, m: null } : null;
+  });
 }
 
 async function random(app: App): Promise<void> {
-  const { id } = await app.api.random(app.s.q);
-  if (id) app.open(id);
+  await move(app, async () => {
+    const { id } = await app.api.random(app.s.q);
+    return id ? { id, screen: app.s.screen === "spans" ? "spans" : "read" } : null;
+  });
+}
+
+async function history(app: App): Promise<void> {
+  await move(app, async () => {
+    const row = (await app.around()).siblings.find(({ id }) => id === app.s.id);
+    if (!row?.task) app.say("this rollout is of no task");
+    return row?.task ? { screen: "task", task: row.task, dataset: row.dataset } : null;
+  });
 }
 
 function nextStream(app: App): void {
+  if (!app.row) return app.go({ screen: "read", view: "tokens" }); // which there are is not known yet
   const names = streamNames(app.detail.value?.streams ?? []);
   if (names.length === 0) return app.say("no token streams were recorded for this rollout");
   if (app.s.view !== "tokens") return app.go({ screen: "read", view: "tokens", stream: app.s.stream || (names[0] ?? "") });
@@ -160,9 +213,11 @@ export function extremes(siblings: Row[]): [Row, Row] | null {
 }
 
 async function bestAndWorst(app: App): Promise<void> {
-  const found = extremes((await app.around()).siblings);
-  if (found) app.go({ screen: "compare", compare: found.map((row) => row.id) });
-  else app.say("this group has no two scored siblings");
+  await move(app, async () => {
+    const found = extremes((await app.around()).siblings);
+    if (!found) app.say("this group has no two scored siblings");
+    return found ? { screen: "compare", compare: found.map((row) => row.id) } : null;
+  });
 }
 
 function pick(app: App): void {

@@ -31,30 +31,41 @@ export interface Said {
   author: string;
 }
 
+let writing = false;
+
 /** Writes it and goes on to the next rollout. A label that is there already is taken back. */
 export async function put(app: App, said: Said): Promise<void> {
+  if (writing) return app.say("not labelled: the label before is still being kept"); // else both would be on one rollout
+  writing = true;
+  try {
+    await write(app, said);
+  } catch (error) {
+    app.say((error as Error).message);
+  } finally {
+    writing = false;
+  }
+}
+
+async function write(app: App, said: Said): Promise<void> {
   const rollout = app.s.id;
+  const task = app.row?.task;
   const who = { rollout, message: said.message, author: said.author || null };
   const back = said.label !== null && held(app, said.message).has(said.label);
   localStorage.setItem(AUTHOR, said.author);
-  try {
-    if (said.label) await app.api.label({ ...who, label: said.label, value: !back });
-    if (said.note) await app.api.label({ ...who, note: said.note });
-  } catch (error) {
-    return app.say((error as Error).message);
-  }
+  if (said.label) await app.api.label({ ...who, label: said.label, value: !back });
+  if (said.note) await app.api.label({ ...who, note: said.note });
   const mine = atHand();
   if (said.label && !mine.includes(said.label)) localStorage.setItem(KEPT, JSON.stringify([said.label, ...mine].slice(0, 9)));
   app.dialog = "";
-  app.say(said.label ? `${back ? "no longer" : "labelled"} ${said.label}: ${app.row?.task ?? rollout}` : "note kept");
-  app.detail.clear();
-  if (!(await onward(app))) app.detail.ask(`${rollout} again`, (signal) => app.api.detail(rollout, 0, signal));
+  app.say(said.label ? `${back ? "no longer" : "labelled"} ${said.label}: ${task ?? rollout}` : "note kept");
+  if (app.s.id === rollout && !(await onward(app)) && app.s.id === rollout) app.readAgain();
 }
 
 /** One key: the n-th label, and on to the next. */
 export function putNth(app: App, n: number): Promise<void> | void {
   const label = atHand()[n - 1];
-  if (!label || !app.row || app.s.screen !== "read") return;
+  if (!label || app.s.screen !== "read") return;
+  if (!app.row) return app.say("not labelled: this rollout is not here yet");
   if (!app.status?.can_label) return app.say("labels cannot be written here");
   return put(app, { label, note: "", message: null, author: author() });
 }

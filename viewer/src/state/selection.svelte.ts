@@ -1,16 +1,19 @@
 /** The rollouts that the query selects: a window of them, however many there are. */
-import type { Api } from "../api/client";
+import { Refused, type Api } from "../api/client";
 import type { Listed, Row } from "../api/types";
 import { sorter, sorts } from "../lib/filter";
 import { needles } from "../lib/query";
 
 const PAGE = 100;
 const KEPT = 30; // pages kept in memory: about 3,000 rows
+const AGAIN = 2000; // milliseconds until rows that did not come are asked for again
 
 interface Page {
   rows: Listed[];
   /** The columns that it was asked for with. */
   columns: string[];
+  /** Which question it answers: an older answer does not replace a newer one. */
+  asked: number;
 }
 
 export class Selection {
@@ -27,6 +30,8 @@ export class Selection {
   stopped = $state.raw<{ scanned: number; total: number } | null>(null);
   /** A text search ended with as many as the page holds: there may be others. */
   more = $state(false);
+  /** The first row in sight. */
+  top = $state(0);
   generation = "";
 
   #api: Api;
@@ -40,6 +45,7 @@ export class Selection {
   /** A sorted text search that has found more than the page holds: the server sorts it. */
   #many = "";
   #found: Row[] | null = null;
+  #questions = 0;
   #far = new Map<string, number>();
   #looked = new Map<string, Promise<number | null>>();
 
@@ -105,11 +111,14 @@ export class Selection {
   }
 
   /** The store has grown: what is in sight is asked for again and replaced when it comes. */
-  refresh(first: number): void {
+  refresh(): void {
     if (this.#found || this.stale) return;
-    const page = Math.floor(first / PAGE);
+    this.#far.clear();
+    this.#looked.clear();
+    const page = Math.floor(this.top / PAGE);
     for (const other of [...this.#pages.keys()]) {
-      if (other === page || other === page + 1) void this.#load(other, true);
+      // One is always asked for: it tells how many there are.
+      if (other === page || other === page + 1 || this.#pages.size === 1) void this.#load(other, true);
       else this.#pages.delete(other);
     }
   }
@@ -142,11 +151,14 @@ export class Selection {
     if (near !== null || this.#found) return near;
     const looked = this.#looked.get(id) ?? this.#look(id);
     this.#looked.set(id, looked); // asked once
+    looked.catch(() => this.#looked.delete(id));
     return looked;
   }
 
   async #look(id: string): Promise<number | null> {
-    const { at } = await this.#api.place(id, this.#q, this.#order);
+    const [q, order] = [this.#q, this.#order];
+    const { at } = await this.#api.place(id, q, order);
+    if (q !== this.#q || order !== this.#order) return null; // its place was in another selection
     if (at !== null) {
       this.#far.set(id, at);
       await this.#load(Math.floor(at / PAGE));
@@ -170,7 +182,8 @@ export class Selection {
   /** Waits for a row. */
   async fetch(at: number): Promise<Listed | undefined> {
     await this.#first;
-    if (!this.#found && !this.#pages.has(Math.floor(at / PAGE))) await this.#load(Math.floor(at / PAGE));
+    const page = Math.floor(at / PAGE);
+    while (!this.#found && !this.#pages.has(page)) await this.#load(page);
     return this.row(at);
   }
 
@@ -203,13 +216,14 @@ export class Selection {
   }
 
   async #fetch(page: number, signal: AbortSignal): Promise<void> {
-    const columns = this.#columns;
+    const [columns, asked] = [this.#columns, ++this.#questions];
     try {
       const answer = await this.#api.rollouts({ q: this.#q, order: this.#order, at: page * PAGE, limit: PAGE, columns }, signal);
       if (signal.aborted) return;
       if (this.stale) this.#drop();
+      if ((this.#pages.get(page)?.asked ?? 0) > asked) return;
       this.#pages.delete(page);
-      this.#pages.set(page, { rows: answer.rows, columns });
+      this.#pages.set(page, { rows: answer.rows, columns, asked });
       const oldest = this.#pages.keys().next().value;
       if (this.#pages.size > KEPT && oldest !== undefined) this.#pages.delete(oldest);
       this.count = answer.count;
@@ -222,7 +236,10 @@ export class Selection {
       if (this.stale) this.#drop();
       this.error = error as Error;
       this.count ??= 0;
-      this.#pages.set(page, { rows: [], columns }); // not asked again and again
+      const none: Page = { rows: [], columns, asked };
+      this.#pages.set(page, none); // not asked again and again
+      if (error instanceof Refused && error.status < 500) return; // nor ever
+      setTimeout(() => this.#pages.get(page) === none && void this.#load(page, true), AGAIN);
     }
   }
 
@@ -249,6 +266,7 @@ export class Selection {
       );
     } catch (error) {
       if (search.signal.aborted) return;
+      if (!(error instanceof Refused)) this.stopped = this.searching; // what it found is not all
       this.error = error as Error;
       this.count ??= 0;
     }
