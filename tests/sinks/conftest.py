@@ -57,7 +57,7 @@ def run_dir(store: Path, project: str = "p", run: str = "r") -> Path:
     return paths.run_dir(store, project, run)
 
 
-def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = 180) -> Any:
+def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = 600) -> Any:
     """Wait until `condition` gives something true."""
     deadline = time.monotonic() + seconds
     while True:

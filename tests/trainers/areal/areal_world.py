@@ -147,11 +147,11 @@ class Rollouts:
             }
             self.executor.submit(data, resolved, should_accept_fn=accept, is_eval=is_eval)
         wanted = tasks if expect is None else expect
-        return self.executor.wait(wanted, timeout=120) if wanted else self.settle(tasks)
+        return self.executor.wait(wanted, timeout=600) if wanted else self.settle(tasks)
 
     def settle(self, rejected: int) -> list[Any]:
         """Wait until so many tasks were rejected and none is running."""
-        for _ in range(1200):
+        for _ in range(6000):
             stats = self.executor.staleness_manager.get_stats()
             if stats.rejected >= rejected and not stats.running:
                 return []
