@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -10,7 +11,7 @@ import rollscope
 from rollscope import Message, Rollout
 from server.conftest import serving
 
-from .pages import Look, at_rest, ready, refused
+from .pages import Look, at_rest, param, ready, refused
 from .test_real import some
 
 
@@ -42,6 +43,32 @@ def test_siblings_and_fates_that_come_later_are_shown(tmp_path: Path, look: Look
         expect(page.get_by_role("tab")).to_have_count(2)
         expect(facts).to_contain_text("● trained")
         expect(facts).to_contain_text("−1")
+        run.finish()
+        assert page.wrong == []
+
+
+def test_what_has_not_changed_is_read_once(tmp_path: Path, look: Look) -> None:
+    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
+        run.log(some(0, 3))
+    with serving(tmp_path) as site:
+        page = ready(look(f"{site.url}/?q=project:p"))
+        at_rest(page)
+        here = param(page, "id")
+        assert len([url for url in page.asked if f"/api/rollouts/{here}?" in url]) == 1
+
+
+def test_a_text_search_is_made_again_for_who_wants_what_is_new(tmp_path: Path, look: Look) -> None:
+    run = rollscope.init(project="p", run="r", dir=tmp_path)
+    run.log(some(0, 3))
+    run.flush()
+    with serving(tmp_path) as site:
+        page = ready(look(f"{site.url}/?q=question"))
+        expect(page.get_by_role("search")).to_contain_text("6 of 6")
+        run.log(some(3, 2))
+        run.flush()
+        page.get_by_text("+4 new").click()
+        expect(page.get_by_role("search")).to_contain_text("10 of 10")
+        expect(page.locator("article.card").first).to_contain_text(re.compile("question [34]"))
         run.finish()
         assert page.wrong == []
 

@@ -123,6 +123,16 @@ export class Selection {
     }
   }
 
+  /** The person wants what is new: a text search, which reads everything, is made again, too. */
+  again(): void {
+    if (!this.#found) return this.refresh();
+    this.cancel();
+    this.stopped = null;
+    this.more = false;
+    this.#drop();
+    void this.#stream();
+  }
+
   /** The row at a place, if it is loaded; asks for it if not. */
   row(at: number): Listed | undefined {
     if (this.#found) return this.#found[at];
