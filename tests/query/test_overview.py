@@ -155,6 +155,16 @@ def test_reading_begins_at_the_newest_group_with_mixed_rewards(store: Store) -> 
     assert store.mixed("step:1") is None
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_of_siblings_as_good_as_each_other_reading_begins_at_the_first(order: list[int]) -> None:
+    siblings = [
+        {"id": f"r{9 - index}", "run": "one", "step": 1, "group": "g", "index": index,
+         "reward": float(index != 1)}
+        for index in order
+    ]  # fmt: skip
+    assert Store(reader=Tables(siblings)).mixed() == "r9"
+
+
 def history_store(rates: dict[str, list[float]]) -> Store:
     rows = [
         {"id": f"{task}-{step}", "run": "one", "task": task, "step": step, "reward": reward}

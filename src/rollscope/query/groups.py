@@ -94,7 +94,8 @@ _RECENT = 4096
 
 
 def mixed(engine: Engine, query: Query) -> str | None:
-    """A rollout of the newest group whose rewards differ: the place to begin reading.
+    """The best rollout of the newest group whose rewards differ: the place to begin reading. Of
+    several as good it is the first, so that the same question leads to the same place.
 
     The newest rollouts are looked at first; only if all their groups are dead, everything.
     """
@@ -107,12 +108,12 @@ def mixed(engine: Engine, query: Query) -> str | None:
     recent = engine.rows(Sql("SELECT min(step) FROM ({})").fill(steps))[0][0]
     rewarded = Sql('isfinite(r."reward")')
     for also in (all_of((rewarded, Sql('r."step" >= ?', (recent,)))), rewarded):
-        columns = Sql('arg_max(r."id", r."reward")')
+        columns = Sql('first(r."id" ORDER BY r."reward" DESC, r."index" NULLS LAST, r."id")')
         tail = Sql(
             f'GROUP BY r."project", r."run", r."split", r."step", {GROUP} '
             'HAVING count(*) > 1 AND min(r."reward") < max(r."reward") '
             'AND coalesce(r."group", r."task") IS NOT NULL '
-            'ORDER BY r."step" DESC NULLS LAST, max(r."time") DESC NULLS LAST LIMIT 1'
+            'ORDER BY r."step" DESC NULLS LAST, max(r."time") DESC NULLS LAST, min(r."id") LIMIT 1'
         )
         rows = engine.rows(select(query, columns, tail, also))
         if rows:
