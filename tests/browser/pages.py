@@ -67,6 +67,19 @@ def left(page: Any, id: str) -> None:
     until(page, "id => new URL(location).searchParams.get('id') !== id", id)
 
 
+def intercept(page: Any, pattern: str, answer: Callable[[Any], None]) -> None:
+    """Gives these requests of the page to `answer`. The browser tells a page's process of it a
+    moment later, and requests of that moment pass by: so it is tried until one does not."""
+    page.route(pattern, lambda route: answer(route))
+    if page.url == "about:blank":
+        return
+    probe = "**/api/status"
+    page.route(probe, lambda route: route.fulfill(body="kept back"))
+    asked = "() => fetch('api/status').then(it => it.text()).then(text => text === 'kept back')"
+    until(page, asked)
+    page.unroute(probe)
+
+
 class Held:
     """Answers that are kept back, as a slow or broken line would."""
 
@@ -74,7 +87,7 @@ class Held:
         self.page = page
         self.routes: list[Any] = []
         self._end: Callable[[Any], None] = self.routes.append
-        page.route(pattern, lambda route: self._end(route))
+        intercept(page, pattern, lambda route: self._end(route))
 
     def wait(self) -> None:
         """Until one is asked for."""

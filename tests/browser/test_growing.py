@@ -11,7 +11,7 @@ import rollscope
 from rollscope import Message, Rollout
 from server.conftest import serving
 
-from .pages import Look, at_rest, param, ready, refused
+from .pages import Look, at_rest, intercept, param, ready, refused
 from .test_real import some
 
 
@@ -130,7 +130,11 @@ def test_a_token_that_holds_no_longer_is_asked_for(tmp_path: Path, look: Look) -
     with serving(tmp_path) as site:
         page = ready(look(f"{site.url}/?q=project:p"))
         at_rest(page)
-        page.route("**/api/**", lambda route: route.fulfill(status=401, json={"error": "token?"}))
+        intercept(
+            page,
+            "**/api/**",
+            lambda route: route.fulfill(status=401, json={"error": "token?"}),
+        )
         page.keyboard.press("f")
         expect(page.get_by_label("Token")).to_be_visible()
         refused(page)

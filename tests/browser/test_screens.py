@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from server.conftest import Served
 from server.made import SIBLINGS, STEPS, TASKS
 
-from .pages import Look, Shoot, at_rest, eventually, left, param, ready, until
+from .pages import Look, Shoot, at_rest, eventually, intercept, left, param, ready, until
 
 
 def test_it_opens_on_a_mixed_group_with_a_transcript_in_sight(
@@ -158,7 +158,7 @@ def test_rows_are_asked_for_before_anything_else_and_the_old_ones_stay_until_the
     at_rest(page)
     rows = page.get_by_role("listbox", name="Rollouts")
     held: list[Any] = []
-    page.route("**/api/rollouts?*", lambda route: held.append(route))
+    intercept(page, "**/api/rollouts?*", held.append)
     page.asked.clear()
     page.get_by_role("link", name=re.compile(r"^dropped \d")).first.click()
     expect(rows).to_have_attribute("aria-busy", "true")
