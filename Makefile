@@ -14,6 +14,7 @@ help:
 	@echo "make demo      set up, train the small demo policy, open the viewer (VIEW=0: do not)"
 	@echo "make test      set up, lint, run every test"
 	@echo "make lint      ruff and mypy"
+	@echo "make races     the browser tests, with late answers and a slow browser"
 	@echo "make bench     measure speed and size beside Trackio, MLflow and Weave"
 	@echo "make viewer    build the web page into the package (needs npm)"
 	@echo "make wheel     build the wheel, viewer inside"

@@ -12,7 +12,7 @@ from rollscope import Message, Rollout
 from server.conftest import serving
 
 from .pages import Look, at_rest, intercept, param, ready, refused
-from .test_real import some
+from .test_real import recorded, some
 
 
 def test_the_first_rollouts_of_an_empty_store_appear(tmp_path: Path, look: Look) -> None:
@@ -48,9 +48,7 @@ def test_siblings_and_fates_that_come_later_are_shown(tmp_path: Path, look: Look
 
 
 def test_what_has_not_changed_is_read_once(tmp_path: Path, look: Look) -> None:
-    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
-        run.log(some(0, 3))
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         page = ready(look(f"{site.url}/?q=project:p"))
         at_rest(page)
         here = param(page, "id")
@@ -125,9 +123,7 @@ def test_runs_of_one_name_in_two_projects_are_two(tmp_path: Path, look: Look) ->
 
 
 def test_a_token_that_holds_no_longer_is_asked_for(tmp_path: Path, look: Look) -> None:
-    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
-        run.log(some(0, 3))
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         page = ready(look(f"{site.url}/?q=project:p"))
         at_rest(page)
         intercept(

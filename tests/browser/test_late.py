@@ -17,7 +17,7 @@ from server.conftest import Served, serving
 from server.made import SIBLINGS
 
 from .pages import Held, Look, at_rest, eventually, left, param, ready, refused, until, visit
-from .test_real import some
+from .test_real import recorded
 
 
 def other_row(page: Any, n: int = 6) -> Any:
@@ -262,9 +262,7 @@ def test_the_next_hit_is_in_this_rollout_also_before_its_hits_are_known(
 def test_two_labels_one_after_the_other_are_not_both_on_the_first(
     tmp_path: Path, look: Look
 ) -> None:
-    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
-        run.log(some(0, 3))
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         page = ready(look(f"{site.url}/?q=project:p"))
         at_rest(page)
         first = param(page, "id")
@@ -282,9 +280,7 @@ def test_two_labels_one_after_the_other_are_not_both_on_the_first(
 
 
 def test_a_label_does_not_move_who_has_gone_elsewhere(tmp_path: Path, look: Look) -> None:
-    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
-        run.log(some(0, 5))
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 5) as site:
         page = ready(look(f"{site.url}/?q=project:p"))
         at_rest(page)
         held = Held(page, "**/api/labels")
@@ -394,9 +390,7 @@ def test_another_rollout_is_not_shown_by_the_branch_of_the_one_before(
 def test_a_place_in_another_selection_is_not_taken_for_one_in_this(
     tmp_path: Path, look: Look
 ) -> None:
-    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
-        run.log(some(0, 130))
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 130) as site:
         here, after = site.get("rollouts", q="index:0", order="step", at=120, limit=2)["rows"]
         page = look("about:blank")
         held = Held(page, "**/place?*")

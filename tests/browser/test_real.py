@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,15 @@ def some(first: int, count: int) -> list[Rollout]:
     ]
 
 
+@contextmanager
+def recorded(folder: Path, steps: int) -> Iterator[Served]:
+    """A run of so many steps that has ended, served."""
+    with rollscope.init(project="p", run="r", dir=folder) as run:
+        run.log(some(0, steps))
+    with serving(folder) as site:
+        yield site
+
+
 def test_new_rollouts_appear_without_losing_place(tmp_path: Path, look: Look) -> None:
     run = rollscope.init(project="p", run="r", dir=tmp_path)
     run.log(some(0, 3))
@@ -126,10 +135,7 @@ def test_many_tabs_can_be_open_and_all_are_live(tmp_path: Path, browser: Any) ->
 
 
 def test_a_server_that_is_gone_is_told(tmp_path: Path, look: Look) -> None:
-    run = rollscope.init(project="p", run="r", dir=tmp_path)
-    run.log(some(0, 3))
-    run.finish()
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         page = look(f"{site.url}/?q=project:p")
         expect(page.locator("article.card").first).to_be_visible()
     page.keyboard.press("f")
@@ -139,10 +145,7 @@ def test_a_server_that_is_gone_is_told(tmp_path: Path, look: Look) -> None:
 
 
 def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:
-    run = rollscope.init(project="p", run="r", dir=tmp_path)
-    run.log(some(0, 3))
-    run.finish()
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         first = site.get("rollouts")["rows"][0]["id"]
         page = look(f"{site.url}/?id={first}")
         expect(page.locator("article.card").first).to_be_visible()
@@ -157,9 +160,7 @@ def test_one_key_labels_and_goes_on(tmp_path: Path, look: Look) -> None:
 def test_a_label_goes_on_to_the_next_also_before_the_list_is_here(
     tmp_path: Path, look: Look
 ) -> None:
-    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
-        run.log(some(0, 3))
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         first = site.get("rollouts")["rows"][0]["id"]
         page = look("about:blank")
         held: list[Any] = []
@@ -176,10 +177,7 @@ def test_a_label_goes_on_to_the_next_also_before_the_list_is_here(
 
 
 def test_a_label_of_ones_own_and_a_note_are_kept(tmp_path: Path, look: Look) -> None:
-    run = rollscope.init(project="p", run="r", dir=tmp_path)
-    run.log(some(0, 3))
-    run.finish()
-    with serving(tmp_path) as site:
+    with recorded(tmp_path, 3) as site:
         first = site.get("rollouts")["rows"][0]["id"]
         page = look(f"{site.url}/?id={first}")
         expect(page.locator("article.card").first).to_be_visible()
