@@ -45,6 +45,28 @@ def test_paging_by_place_gives_the_same_rows_as_the_cursor(site: Served) -> None
     assert [row["id"] for row in part["rows"]] == [row["id"] for row in whole[20:30]]
 
 
+def test_the_page_and_ls_list_the_same_runs_also_those_without_a_rollout_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rollscope.init(project="p", run="done", dir=tmp_path) as run:
+        run.log(Rollout(step=3, messages=[]))
+    begun = rollscope.init(project="p", run="begun", dir=tmp_path)
+    with serving(tmp_path) as site:
+        shown = site.get("runs")["runs"]
+    begun.finish()
+    assert main(["ls", "--json", "--dir", str(tmp_path)]) == 0
+    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [run["run"] for run in shown] == ["done", "begun"]
+    same = ("project", "run", "rollouts", "superseded", "first_step", "last_step")
+    assert [[run[name] for name in same] for run in shown[::-1]] == [
+        [run[name] for name in same] for run in listed
+    ]
+    assert [(run["live"], run["last_time"] is None) for run in shown] == [
+        (False, False),
+        (True, True),
+    ]
+
+
 def test_rows_have_the_columns_that_were_asked_for_and_no_others(site: Served) -> None:
     whole = site.get("rollouts", q="split:train", limit=5)["rows"]
     assert set(whole[0]) == set(Row.__struct_fields__)

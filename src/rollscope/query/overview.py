@@ -14,43 +14,6 @@ from .values import Text
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-class RunSummary(msgspec.Struct, frozen=True):
-    """One run in a list of runs. Superseded rollouts are not counted."""
-
-    project: str
-    run: str
-    directory: str
-    rollouts: int
-    superseded: int
-    first_step: int | None
-    last_step: int | None
-    reward: float | None
-    """Mean."""
-    launches: int
-    open: int
-    """Rollouts that are still going on."""
-    first: float | None
-    """When the first rollout was logged, Unix seconds."""
-    last: float | None
-
-
-_RUNS = """SELECT project, run, count(*) FILTER (NOT superseded), count(*) FILTER (superseded),
-    min(step), max(step), avg(reward) FILTER (isfinite(reward) AND NOT superseded),
-    count(DISTINCT launch), count(*) FILTER (open), min("time"), max("time")
-FROM rollouts GROUP BY project, run"""
-
-
-def runs(engine: Engine, known: list[tuple[str, str, str]]) -> list[RunSummary]:
-    """Every run (project, name, directory), newest last; also those without a rollout yet."""
-    counted = {(row[0], row[1]): row[2:] for row in engine.rows(Sql(_RUNS))}
-    nothing = (0, 0, None, None, None, 0, 0, None, None)
-    found = [
-        RunSummary(project, run, directory, *counted.get((project, run), nothing))
-        for project, run, directory in known
-    ]
-    return sorted(found, key=lambda run: (run.last or 0.0, run.project, run.run))
-
-
 class RibbonStep(msgspec.Struct, frozen=True):
     """One step of one run and split."""
 

@@ -18,6 +18,7 @@ from rollscope.model import Rollout
 
 from . import facets as counted
 from . import groups, guarded, overview
+from . import runs as run_list
 from . import tasks as task_list
 from .compile import Query, compile_query
 from .engine import Engine
@@ -25,8 +26,9 @@ from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
 from .groups import Neighbours
 from .order import DEFAULT_ORDER, parse_order
-from .overview import Failure, RibbonStep, RunSummary, Stage
+from .overview import Failure, RibbonStep, Stage
 from .rows import COLUMNS, Row, Rows
+from .runs import RunSummary
 from .search import Search
 from .selection import Selection
 from .sql import Sql
@@ -64,8 +66,11 @@ class Store:
     def runs(self) -> list[RunSummary]:
         """The runs, with their projects, counts and times; the newest last."""
         self.reader.refresh()
-        known = [(run.project, run.run, str(run.directory)) for run in self.reader.runs()]
-        return overview.runs(self.engine, known)
+        return run_list.runs(self.engine, self.reader.runs())
+
+    def live_runs(self) -> set[tuple[str, str]]:
+        """Project and name of each run that a process is still writing to."""
+        return run_list.live(self.reader.writers())
 
     def rollouts(
         self,

@@ -33,6 +33,8 @@ from .table import Route
 STATIC = Path(__file__).parent.parent / "viewer" / "static"
 BODY = 64_000
 """Bytes that a request may carry: a long note."""
+UNTAGGED = {"any_one", "runs"}
+"""Answers that may change while the store does not: by chance, and when a writer dies."""
 AGAIN = 0.05
 """Seconds between two calls to end a query whose client has gone."""
 
@@ -114,7 +116,7 @@ async def _plain(
         if known == tag:
             return Response(status_code=304, headers={"etag": tag})
         response = _json(work())
-        if route.name != "any_one":
+        if route.name not in UNTAGGED:
             response.headers["etag"] = tag
         return response
 

@@ -11,11 +11,9 @@ from ..capture.run import Run
 from ..capture.setup import Setup
 from ..query import Store
 from ..query.rows import Row
+from ..query.runs import LABELS
 from .shapes import Label
 from .version import VERSION
-
-LAUNCH = "labels"
-"""Their launch: it makes no rollouts, so it supersedes none."""
 
 
 class Labels:
@@ -52,7 +50,7 @@ class Labels:
                 setup = Setup(
                     project=project,
                     run=name,
-                    launch=LAUNCH,
+                    launch=LABELS,
                     worker="viewer",
                     root=self._root,
                     version=VERSION,

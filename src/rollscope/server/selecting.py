@@ -6,15 +6,15 @@ import math
 import random
 from typing import Any
 
+from msgspec import convert
+
 from ..adapters import HOW_TO_RECORD
 from ..query import keys as query_keys
 from ..query.overview import exactly
 from ..query.selection import Selection
-from ..store.writers import is_gone
 from . import params as p
 from . import shapes as s
 from .desk import Desk
-from .labels import LAUNCH
 from .rows import COLUMNS, FIELDS, columns, listed, number, thin
 from .version import VERSION
 
@@ -38,37 +38,11 @@ def status(desk: Desk, _: p.Nothing) -> s.Status:
 
 def runs(desk: Desk, _: p.Nothing) -> s.Runs:
     """Every run, the one last written to first."""
-    columns = (
-        'r."project", r."run", count(*) FILTER (NOT r."superseded"), '
-        'count(*) FILTER (r."superseded"), min(r."step"), max(r."step"), max(r."time")'
-    )
-
-    def make() -> s.Runs:
-        found = desk.store.sql(
-            f"SELECT {columns} FROM rollouts r GROUP BY 1, 2 ORDER BY 7 DESC NULLS LAST"
-        ).fetchall()
-        live = {
-            (writer.project, writer.run)
-            for writer in desk.reader.writers()
-            if writer.finished is None and writer.launch != LAUNCH and not is_gone(writer)
-        }
-        return s.Runs(
-            runs=[
-                s.Run(
-                    project=project or "",
-                    run=run or "",
-                    rollouts=count,
-                    superseded=old,
-                    first_step=first,
-                    last_step=last,
-                    last_time=time,
-                    live=(project, run) in live,
-                )
-                for project, run, count, old, first, last, time in found
-            ]
-        )
-
-    return make()
+    live = desk.store.live_runs()
+    found = [convert(run, s.Run, from_attributes=True) for run in reversed(desk.store.runs())]
+    for run in found:
+        run.live = (run.project, run.run) in live
+    return s.Runs(runs=found)
 
 
 def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:

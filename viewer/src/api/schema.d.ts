@@ -501,7 +501,10 @@ export interface components {
         Runs: {
             runs: components["schemas"]["Run"][];
         };
-        /** Run */
+        /**
+         * Run
+         * @description A run as `query.runs.RunSummary` tells it, but for where it lies on disk.
+         */
         Run: {
             project: string;
             run: string;

@@ -10,13 +10,15 @@ from .rows import Number, Row
 
 
 class Run(msgspec.Struct, kw_only=True):
+    """A run as `query.runs.RunSummary` tells it, but for where it lies on disk."""
+
     project: str
     run: str
     rollouts: int
     superseded: int = 0
     first_step: int | None = None
     last_step: int | None = None
-    last_time: float | None = None
+    last: float | None = msgspec.field(default=None, name="last_time")
     live: bool = False
     """Is a process still writing to it?"""
 
