@@ -87,7 +87,8 @@ def stages(kind: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         directory, count, _ = _unsealed(kind, Path(folder), logs=2)
         used = {"start": _children([[sys.executable, "-m", "rollscope.store.seal", folder]])}
-        from rollscope.store import seal, units
+        from rollscope.store import units
+        from rollscope.store.seal import segment
 
         def timed(module: Any, name: str, stage: str) -> None:
             work = getattr(module, name)
@@ -101,12 +102,12 @@ def stages(kind: str) -> dict[str, float]:
 
             setattr(module, name, run)
 
-        timed(seal, "_load", "read")
-        timed(seal, "stage", "rows")
-        timed(seal, "build", "build")
+        timed(segment, "_load", "read")
+        timed(segment, "stage", "rows")
+        timed(segment, "build", "build")
         timed(units, "copy", "write")
         for log in sorted((directory / "live").iterdir()):
-            seal.seal(directory, log.name.partition(".")[0])
+            segment.seal(directory, log.name.partition(".")[0])
         used["build"] -= used["write"]
         return {f"{stage}_us": 1e6 * spent / count for stage, spent in used.items()}
 
@@ -115,7 +116,7 @@ def _unsealed(kind: str, folder: Path, logs: int) -> tuple[Path, int, int]:
     """A run directory with so many logs, all but full; its rollouts, and their raw bytes."""
     os.environ["ROLLSCOPE_SEAL"] = "off"
     import rollscope
-    from rollscope.store.log import MAX_RAW
+    from rollscope.store.write.log import MAX_RAW
 
     run = rollscope.init(project="bench", run=kind, dir=folder)
     count = raw = 0

@@ -28,7 +28,7 @@ def make(folder: str, count: int) -> dict[str, float]:
     """Record `count` rollouts as a trainer would, then bring the files into their final form."""
     import rollscope
     from rollscope.store import paths
-    from rollscope.store.compact import compact
+    from rollscope.store.seal.compact import compact
 
     start, done = time.perf_counter(), 0
     with rollscope.init(project="bench", run="A", dir=folder) as run:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rollscope.capture import background, redact, settings
 from rollscope.sinks import KNOWN
-from rollscope.store import log, writers
+from rollscope.store import writers
+from rollscope.store.write import log
 
 PAGE = Path(__file__).parent / "configuration.md"
 
@@ -32,8 +33,8 @@ def page() -> str:
             ("the writer's thread works before it lets others run", f"{background.HOLD * 1e3} ms", "`capture.background.HOLD`"),
             ("a failed write is tried again after", f"{background.RETRY:.0f} s", "`capture.background.RETRY`"),
             ("the end of the program waits for a slow disk at most", f"{background.CLOSE_WAIT:.0f} s", "`capture.background.CLOSE_WAIT`"),
-            ("a frame is full at", f"{log.FRAME_RAW >> 20} MB of text", "`store.log.FRAME_RAW`"),
-            ("a log takes no new rollouts at", f"{log.MAX_RAW >> 20} MB of text", "`store.log.MAX_RAW`"),
+            ("a frame is full at", f"{log.FRAME_RAW >> 20} MB of text", "`store.write.log.FRAME_RAW`"),
+            ("a log takes no new rollouts at", f"{log.MAX_RAW >> 20} MB of text", "`store.write.log.MAX_RAW`"),
             ("heartbeat of a writer", f"{writers.BEAT:.0f} s", "`store.writers.BEAT`"),
             ("a writer that was silent for so long begins a new log", f"{writers.SILENT:.0f} s", "`store.writers.SILENT`"),
             ("an observer takes a silent writer for dead after", f"{writers.DEAD:.0f} s", "`store.writers.DEAD`"),

@@ -105,6 +105,17 @@ def test_one_trainer_sink_or_format_does_not_know_another() -> None:
     assert wrong == []
 
 
+def test_writing_sealing_and_reading_do_not_know_each_other() -> None:
+    rooms = ("write", "seal", "read")
+    wrong = []
+    for path in sorted((SOURCE / "store").rglob("*.py")):
+        room = path.relative_to(SOURCE / "store").parts[0]
+        for name in imports(path):
+            if name[:1] == ("store",) and set(name[1:2]) & set(rooms) - {room}:
+                wrong.append(f"{path.relative_to(SOURCE)} imports {'.'.join(name)}")
+    assert wrong == []
+
+
 def test_recording_brings_in_nothing_heavy() -> None:
     code = f"import sys, rollscope; print([m for m in {HEAVY!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ import pytest
 from bytetok import ByteTokenizer
 
 from rollscope import capture
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 

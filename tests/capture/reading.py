@@ -11,14 +11,15 @@ from typing import Any
 
 from rollscope.capture.run import Run
 from rollscope.capture.setup import resolve
-from rollscope.store import frames, log, paths, writers
+from rollscope.store import frames, paths, writers
+from rollscope.store.write.log import Limits
 
 
 def quick_run(beat: float = writers.BEAT, **limits: Any) -> Run:
     setup = resolve(
         "p", "r", dir=None, config=None, sample=None, redact=None, sinks=None, worker=None
     )
-    run = Run(setup._replace(limits=log.Limits(**{"seal": False, **limits}), beat=beat))
+    run = Run(setup._replace(limits=Limits(**{"seal": False, **limits}), beat=beat))
     run.start()
     return run
 

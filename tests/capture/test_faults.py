@@ -46,7 +46,7 @@ IN_100_MS = 25
 
 KILLED = """
     import random, select
-    from rollscope.store.log import _Log
+    from rollscope.store.write.log import _Log
 
     def writer(say):
         def note(what):

@@ -15,7 +15,7 @@ import rollscope
 from rollscope import Message, Rollout, Tokens, ToolCall
 from rollscope.model.records import Part
 from rollscope.store import writers
-from rollscope.store.seal import seal
+from rollscope.store.seal.segment import seal
 
 from . import children
 from .reading import wait_for
@@ -125,13 +125,13 @@ def test_finished_logs_are_sealed_by_a_process_of_their_own(
 
 def test_the_last_writer_to_finish_merges_many_segments(own_store: Path) -> None:
     code = """
-        from rollscope.store import compact, seal
+        from rollscope.store.seal import __main__ as sealing, compact
         compact.MANY = 3
         for n in range(5):
             with rollscope.init(project="p", run="r") as run:
                 run.log(Rollout(task=str(n)))
             (log,) = store.rglob("live/*.zst")
-            seal.main([str(run.directory), log.name.removesuffix(".jsonl.zst")])
+            sealing.main([str(run.directory), log.name.removesuffix(".jsonl.zst")])
             tell(merged=len(list(store.glob("*/*/merged/*"))))
     """
     merged = [told["merged"] for told in children.told(children.start(code))]

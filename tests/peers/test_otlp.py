@@ -18,7 +18,7 @@ from rollscope.sinks import state as states
 from rollscope.sinks._chat import MOST_CONTEXT
 from rollscope.sinks.otlp import Otlp
 from rollscope.sinks.otlp_attributes import MOST
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 
 TARGET = Target("shop", "run-1")
 

@@ -11,7 +11,8 @@ import pytest
 import rollscope
 from rollscope import Error, Message, Rollout, Store, Tokens, ToolCall
 from rollscope.query import QueryError, SqlRefused
-from rollscope.store import paths, seal
+from rollscope.store import paths
+from rollscope.store.seal.segment import seal
 
 
 def record(root: Path) -> None:
@@ -95,7 +96,7 @@ def seal_all(root: Path, run: str = "one") -> None:
     """Seal what a run has logged."""
     directory = paths.run_dir(root, "p", run)
     for log in sorted((directory / "live").iterdir()):
-        seal.seal(directory, log.name.removesuffix(paths.LOG_ENDING))
+        seal(directory, log.name.removesuffix(paths.LOG_ENDING))
 
 
 @pytest.mark.parametrize("order", ["-reward", "-time", "step,-reward", "task", ""])
@@ -183,8 +184,8 @@ def test_sql_reads_the_store_and_nothing_else(store: Store, tmp_path: Path) -> N
 def test_a_search_tells_the_newest_first_and_ends_where_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollscope.store.reader._FIRST_PIECE", 1)
-    monkeypatch.setattr("rollscope.store.reader._LARGEST_PIECE", 1)
+    monkeypatch.setattr("rollscope.store.read.reader._FIRST_PIECE", 1)
+    monkeypatch.setattr("rollscope.store.read.reader._LARGEST_PIECE", 1)
     for name in ("first", "second", "third"):
         with rollscope.init(project="p", run=name, dir=tmp_path) as run:
             run.log([Rollout(step=1, messages=[Message(role="user", content="a needle")])])

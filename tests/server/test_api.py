@@ -17,8 +17,8 @@ from rollscope.model import Message, Rollout
 from rollscope.server.openapi import describe
 from rollscope.server.routes import ROUTES
 from rollscope.server.shapes import Row
-from rollscope.store.bodies import sketch
-from rollscope.store.reader import Reader
+from rollscope.store.read.bodies import sketch
+from rollscope.store.read.reader import Reader
 
 from .conftest import Served, serving
 from .made import SIBLINGS, STEPS, TASKS

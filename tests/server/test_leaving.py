@@ -19,7 +19,7 @@ import pytest
 import rollscope.server.selecting as selecting
 from rollscope.query import Store
 from rollscope.server import routes
-from rollscope.store.asking import Asker, Stopped
+from rollscope.store.read.asking import Asker, Stopped
 
 from .conftest import serving
 

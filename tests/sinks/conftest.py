@@ -21,7 +21,7 @@ from rollscope.checks import doctor
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
 from rollscope.store import paths
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 from rollscope.store.writers import process_start
 
 from . import notebook

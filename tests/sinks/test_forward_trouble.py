@@ -11,7 +11,7 @@ from rollscope import Rollout, cli
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
 from rollscope.sinks.process import Forwarding
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 
 from .conftest import (
     begin,

@@ -14,9 +14,9 @@ from store_logs import LogFile, rollouts
 
 from rollscope.model import Fact
 from rollscope.store import disk
-from rollscope.store.compact import compact, sweep
-from rollscope.store.reader import Reader
-from rollscope.store.seal import seal
+from rollscope.store.read.reader import Reader
+from rollscope.store.seal.compact import compact, sweep
+from rollscope.store.seal.segment import seal
 from rollscope.store.writers import WriterInfo, write_info
 
 WRITERS, SEQS, EACH = 2, 2, 4

@@ -13,9 +13,9 @@ from store_logs import LogFile, header, rollouts
 from rollscope.model import Rollout
 from rollscope.model.schema import TABLES, VERSION
 from rollscope.store import frames
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
-from rollscope.store.seal import Refused, remove_log, seal
+from rollscope.store.read.reader import Reader
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import Refused, remove_log, seal
 from rollscope.store.writers import WriterInfo, write_info
 
 

@@ -12,10 +12,10 @@ from store_logs import LogFile
 
 from rollscope.model import Fact, Message, Rollout, Tokens, fold, tags
 from rollscope.model.facts import FATE_RANK
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 from rollscope.store.runs import remove_run
-from rollscope.store.seal import seal
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import seal
 
 fates = st.sampled_from([*FATE_RANK, "my own word"])
 values = {

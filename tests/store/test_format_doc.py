@@ -49,9 +49,9 @@ def test_the_tables_are_those_of_the_schema() -> None:
 def test_the_examples_run_without_rollscope(tmp_path: Path) -> None:
     from store_logs import LogFile, rollouts
 
-    from rollscope.store.compact import compact
-    from rollscope.store.reader import Reader
-    from rollscope.store.seal import seal
+    from rollscope.store.read.reader import Reader
+    from rollscope.store.seal.compact import compact
+    from rollscope.store.seal.segment import seal
 
     for seq in range(3):
         log = LogFile(tmp_path, run="step=5", seq=seq)

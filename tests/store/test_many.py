@@ -6,8 +6,8 @@ from pathlib import Path
 
 import rollscope
 from rollscope import Message, Rollout, Span, Tokens
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
+from rollscope.store.seal.compact import compact
 
 
 def record(run_name: str, count: int) -> None:

@@ -27,7 +27,7 @@ import rollscope
 from rollscope.capture.setup import resolve
 from rollscope.cli import main
 from rollscope.model import Message, Rollout
-from rollscope.store.mirror import Mirror, MirrorError
+from rollscope.store.read.mirror import Mirror, MirrorError
 
 BUCKET = "rollouts"
 PREFIX = "team/a"
@@ -225,7 +225,7 @@ def test_what_cannot_be_read_is_said_with_what_can(
 
 
 def test_the_name_in_the_cache_tells_addresses_apart() -> None:
-    from rollscope.store.mirror import cache_of
+    from rollscope.store.read.mirror import cache_of
 
     assert cache_of("s3://a/b") == cache_of("s3://a/b/") != cache_of("s3://a/c")
     assert quote(cache_of("s3://a/b").name, safe="%") == cache_of("s3://a/b").name

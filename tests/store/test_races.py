@@ -11,9 +11,9 @@ from pathlib import Path
 
 from test_crashes import assert_all_seen_once, make_store
 
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
-from rollscope.store.seal import seal
+from rollscope.store.read.reader import Reader
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import seal
 
 LIMIT = 600.0
 

@@ -8,9 +8,9 @@ import pytest
 from store_logs import LogFile, rollouts
 
 from rollscope.model import Fact, Message, Rollout, Span, Tokens, schema
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
-from rollscope.store.seal import connect, seal
+from rollscope.store.read.reader import Reader
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import connect, seal
 
 
 def ids(reader: Reader, where: str = "true") -> list[str]:

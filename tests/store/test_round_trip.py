@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from store_logs import LogFile
 
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall, normalise
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 from rollscope.store.runs import remove_run
-from rollscope.store.seal import seal
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import seal
 
 # Every code point: lone surrogates, NUL and 4-byte characters too.
 texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from(

@@ -8,9 +8,9 @@ import pytest
 from store_logs import LogFile
 
 from rollscope.model import Fact, Rollout
-from rollscope.store.compact import compact
-from rollscope.store.reader import Reader
-from rollscope.store.seal import seal
+from rollscope.store.read.reader import Reader
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import seal
 from rollscope.store.writers import WriterInfo, write_info
 
 

@@ -10,8 +10,8 @@ from store_logs import LogFile
 
 from rollscope.model import Message, Rollout
 from rollscope.query import Store
-from rollscope.store.compact import compact
-from rollscope.store.seal import seal
+from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import seal
 
 COUNT, SEGMENTS = 5000, 4
 

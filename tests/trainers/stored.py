@@ -9,7 +9,7 @@ from typing import Any
 from rollscope import capture
 from rollscope.capture.problems import problems
 from rollscope.model import Rollout
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 
 
 class Stored:

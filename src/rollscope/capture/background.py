@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..store.log import FRAME_RAW, CannotWrite, Entry, LogWriter
+from ..store.write.log import FRAME_RAW, CannotWrite, Entry, LogWriter
 from ..store.writers import BEAT, Counters, WriterInfo, steady
 from .problems import odd, problems, report
 

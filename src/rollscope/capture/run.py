@@ -17,7 +17,7 @@ import msgspec
 
 from ..model import Fact, Message, Rollout, keyed_id, prompt_task, wire
 from ..model.identity import id_maker
-from ..store.log import Entry, LogWriter, Place
+from ..store.write.log import Entry, LogWriter, Place
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
 from .annotation import named_facts
 from .background import Background

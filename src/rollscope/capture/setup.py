@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..model.normalise import plain
 from ..store import paths
-from ..store.log import Limits
+from ..store.write.log import Limits
 from ..store.writers import BEAT
 from .launch import launch_name, worker_name
 from .redact import Redactor, clean_settings, make_redactor

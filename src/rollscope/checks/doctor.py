@@ -13,7 +13,7 @@ import msgspec
 
 from ..sinks import state as states
 from ..store import writers
-from ..store.reader import Reader
+from ..store.read.reader import Reader
 from ..store.runs import RunInfo
 from ..store.writers import WriterInfo
 

@@ -24,7 +24,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
 
 
 def compact(args: argparse.Namespace) -> int:
-    from ..store.compact import compact as compact_run
+    from ..store.seal.compact import compact as compact_run
 
     root(args)  # it writes: an address will not do
     with opened(args) as store:

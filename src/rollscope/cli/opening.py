@@ -12,7 +12,7 @@ from .output import Failed, say
 
 if TYPE_CHECKING:
     from ..query import Store
-    from ..store.mirror import Mirror
+    from ..store.read.mirror import Mirror
 
 QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (docs/query.md)'
 
@@ -44,7 +44,7 @@ def mirror(args: argparse.Namespace) -> Mirror | None:
     if not (args.dir and is_url(args.dir)):
         return None
     if getattr(args, "mirror", None) is None:
-        from ..store.mirror import Mirror, MirrorError
+        from ..store.read.mirror import Mirror, MirrorError
 
         try:
             args.mirror = Mirror(args.dir)

@@ -28,7 +28,7 @@ import msgspec
 from ..model import Rollout
 
 if TYPE_CHECKING:
-    from ..store.many import Whole
+    from ..store.read.many import Whole
 
 SHARD = 64 << 20
 """Bytes after which a shard of lines ends, at the next end of a group."""

@@ -17,7 +17,7 @@ from .tables import Result
 from .window import Spread, Spreads
 
 if TYPE_CHECKING:
-    from rollscope.store.reader import Reader
+    from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from rollscope.formats import Cleaner, Plan, State, Target, Work
 if TYPE_CHECKING:
     from rollscope.capture.redact import Redactor
     from rollscope.model import Rollout
-    from rollscope.store.many import Whole
+    from rollscope.store.read.many import Whole
 
     from .store import Store
 

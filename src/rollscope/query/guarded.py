@@ -19,7 +19,7 @@ from .sql import Sql
 from .tables import Result
 
 if TYPE_CHECKING:
-    from rollscope.store.reader import Reader
+    from rollscope.store.read.reader import Reader
 
 _NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _REFS = {

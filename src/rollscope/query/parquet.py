@@ -19,11 +19,12 @@ from rollscope.formats import Cleaner, Source, State, Written, to_parquet
 from rollscope.formats._encode import line
 from rollscope.model.schema import METRICS
 from rollscope.model.wire import facts_line, rollout_line
-from rollscope.store import seal
+from rollscope.store.header import Header
 from rollscope.store.lines import Spool
-from rollscope.store.many import Whole
-from rollscope.store.records import to_facts
-from rollscope.store.tables import Header, columns, rows, stage
+from rollscope.store.read.many import Whole
+from rollscope.store.read.records import to_facts
+from rollscope.store.seal.segment import build, connect
+from rollscope.store.tables import columns, rows, stage
 
 from .engine import Engine
 
@@ -121,11 +122,11 @@ class FiveTables:
             ids.append(str(whole.rollout.id))
         for first in range(0, len(ids), _FACTS):
             logs.add_facts(spool, self._facts(ids[first : first + _FACTS]))
-        db = seal.connect(folder)
+        db = connect(folder)
         try:
             spool.load(db)
             stage(db, logs.headers)
-            seal.build(db, folder, Header())
+            build(db, folder, Header())
         finally:
             db.close()
             spool.remove()

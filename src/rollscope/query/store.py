@@ -37,8 +37,8 @@ from .tasks import SOLVED, Cell, Kind, Task
 from .through import through
 
 if TYPE_CHECKING:
-    from rollscope.store.many import Whole
-    from rollscope.store.reader import Reader
+    from rollscope.store.read.many import Whole
+    from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Store:
         self, dir: str | os.PathLike[str] | None = None, *, reader: Reader | None = None
     ) -> None:
         if reader is None:
-            from rollscope.store.reader import Reader as StoreReader
+            from rollscope.store.read.reader import Reader as StoreReader
 
             reader = StoreReader(os.fspath(dir) if dir is not None else None)
         self.reader = reader

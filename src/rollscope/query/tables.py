@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .sql import Sql
 
 if TYPE_CHECKING:
-    from rollscope.store.reader import Reader
+    from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rollscope.store.many import Whole
-    from rollscope.store.reader import Reader
+    from rollscope.store.read.many import Whole
+    from rollscope.store.read.reader import Reader
 
 _TARGET = 16 << 20
 """Characters of one batch, about: what is in memory is a few times that, or one rollout."""

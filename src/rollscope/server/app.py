@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..query import QueryError, Store
-from ..store.asking import Asker, Stopped
+from ..store.read.asking import Asker, Stopped
 from . import shapes as s
 from .desk import Desk, NotFound
 from .openapi import describe

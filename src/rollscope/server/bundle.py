@@ -25,7 +25,7 @@ from ..capture.redact import Redactor, clean_json, make_redactor, redact_rollout
 from ..checks.align import plain_text
 from ..model import Message, Rollout
 from ..query import Store
-from ..store.bodies import Sketch
+from ..store.read.bodies import Sketch
 from . import params as p
 from . import reading, selecting, shapes
 from . import shapes as s

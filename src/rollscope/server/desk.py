@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..model import Message, Rollout
 from ..query import Store
 from ..query.rows import COLUMNS, Row
-from ..store.bodies import Sketch, sketch
+from ..store.read.bodies import Sketch, sketch
 from .labels import Labels
 
 T = TypeVar("T")

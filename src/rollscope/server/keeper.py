@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ..store.compact import compact, dead_logs, wants_compaction
+from ..store.seal.compact import compact, dead_logs, wants_compaction
 from ..store.writers import Watch
 
 EVERY = 30.0

@@ -12,7 +12,7 @@ from ..checks.align import plain_text
 from ..model import Message, Part, Span
 from ..model.tokens import Tokens, is_int, to_list
 from ..query.rows import Row as Thin
-from ..store.bodies import Sketch
+from ..store.read.bodies import Sketch
 from . import params as p
 from . import shapes as s
 from .desk import Desk, NotFound

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..model import Rollout
-from ..store.reader import Reader
+from ..store.read.reader import Reader
 from ..store.writers import read_infos
 from . import lock
 from .base import Target

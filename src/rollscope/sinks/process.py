@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..store import paths
-from ..store.reader import Reader
+from ..store.read.reader import Reader
 from ..store.writers import Watch, WriterInfo, place, process_start, read_infos
 from .base import Target
 from .look import Looker, Work

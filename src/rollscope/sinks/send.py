@@ -22,7 +22,7 @@ from .spec import Spec, load
 from .state import State
 
 if TYPE_CHECKING:
-    from ..store.reader import Reader
+    from ..store.read.reader import Reader
 
 T = TypeVar("T")
 Fetch = Callable[[list[str]], list[tuple[Rollout, int]]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from . import views
+from .tables import literal
 
 Configuration = dict[str, str | bool | int | float | list[str]]
 
@@ -40,7 +40,7 @@ def configuration(temporary: Path, threads: int | None, memory: int | None = Non
 
 def confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
     """SQL that people write reads these directories and nothing else, whatever it says."""
-    allowed = ", ".join(views.literal(str(directory)) for directory in directories)
+    allowed = ", ".join(literal(str(directory)) for directory in directories)
     database.execute(f"SET allowed_directories = [{allowed}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")

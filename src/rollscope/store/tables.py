@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ..model import schema
 from ..model.tokens import KNOWN_STREAMS
+from .header import Header
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -24,39 +23,17 @@ PREVIEW = 160
 """Characters of a preview: two lines of a list. 400 made the thin table twice as large."""
 
 
-class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """First line of a log: who wrote it, and for what."""
-
-    version: int = schema.VERSION
-    writer: str | None = None
-    project: str | None = None
-    run: str | None = None
-    launch: str | None = None
-    worker: str | None = None
-    started: float | None = None
-    """When the writer began."""
-    spans: int = 0
-    """Not on the wire: spans of this log that were read before."""
-
-
-class _First(msgspec.Struct):
-    log: Header
-
-
-def read_header(line: bytes) -> Header | None:
-    """The header, if this line is one."""
-    try:
-        return msgspec.json.decode(line, type=_First).log
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
 # -- the shape of a line ---------------------------------------------------------------
 
 
 def q(name: str) -> str:
     """`name` as an identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """`text` as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _struct(fields: dict[str, str]) -> str:

@@ -118,7 +118,7 @@ def wait_for_rollouts(store: Path, n: int) -> None:
     """The actor writes from a thread of its own, a moment after it answered."""
     import time
 
-    from rollscope.store.reader import Reader
+    from rollscope.store.read.reader import Reader
 
     for _ in range(3000):
         with Reader(store) as reader:

@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ..model.schema import VERSION
-from ..model.wire import Line
-from . import frames, listing, paths, writers
+from ...model.schema import VERSION
+from ...model.wire import Line
+from .. import frames, listing, paths, writers
 from .helper import Helper
 
 MAX_RAW = 64 << 20

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from duckdb import DuckDBPyConnection
 
-from . import frames
-from .lines import Spool
-from .listing import LiveLog
-from .seal import complete_header
-from .tables import Header, columns, ddl, one, read_header, stage, thin
+from .. import frames
+from ..header import Header, complete_header, read_header
+from ..lines import Spool
+from ..listing import LiveLog
+from ..tables import columns, ddl, one, stage, thin
 
 _KEPT = ("heads", "messages", "spans", "facts", "metrics")
 

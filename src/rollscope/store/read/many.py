@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..model import Rollout
-from ..model.facts import winners
-from ..model.repeats import expand
+from ...model import Rollout
+from ...model.facts import winners
+from ...model.repeats import expand
+from ..tables import columns, rows
 from .bodies import Bodies, lay_streams
 from .records import to_facts, to_message, to_rollout, to_span
-from .tables import columns, rows
 
 Row = dict[str, Any]
 _Found = tuple[Row, set[str]]
@@ -57,7 +57,7 @@ class ManyBodies(Bodies):
     def _found(self, ids: list[str]) -> dict[str, _Found]:
         names = columns("rollouts")
         found: dict[str, _Found] = {}
-        sealed = self._shapes.relation("rollouts", self._units.values(), filename=True)
+        sealed = self._scans.relation("rollouts", self._units.values(), filename=True)
         if sealed is not None:
             place = "parse_dirpath(filename) AS unit"
             for row in self._among(ids, f"{names}, {place}", sealed, "id"):
@@ -85,7 +85,7 @@ class ManyBodies(Bodies):
             if name in homes and unit.info.rows.get(table, 1)
         ]
         made: dict[str, list[Row]] = {}
-        for relation in (self._shapes.relation(table, filled), f"tail.{table}"):
+        for relation in (self._scans.relation(table, filled), f"tail.{table}"):
             if relation is not None:
                 for row in self._among(ids, columns(table), relation, "rollout", where):
                     made.setdefault(row["rollout"], []).append(row)

@@ -13,13 +13,15 @@ from typing import NamedTuple
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from ..model import schema
-from . import superseded, views, writers
+from ...model import schema
+from .. import writers
+from ..listing import LiveLog
+from ..scans import Scans, is_one_scan, read
+from ..tables import one
+from ..units import Times, Unit
+from . import superseded, views
 from .late import Late
-from .listing import LiveLog
-from .tables import one
 from .tail import Log, Tail
-from .units import Times, Unit
 from .watching import Watched, Watching
 
 _LIVE = ("patched", "places", "late", "rollouts", "messages", "spans", "facts", "metrics")
@@ -39,7 +41,7 @@ class State:
     def __init__(self, db: DuckDBPyConnection, watching: Watching, temporary: Path) -> None:
         self._db = db
         self._watching = watching
-        self.shapes = views.Shapes(db)
+        self.scans = Scans(db)
         self.units: dict[str, Unit] = {}
         """Sealed files, by their directory."""
         self.filled: frozenset[str] = frozenset()
@@ -51,7 +53,7 @@ class State:
         """Is the view `rollouts` one scan of files and nothing else? Then the engine sorts it
         without reading all columns."""
         self._tail = Tail(db, temporary)
-        self._late = Late(db, self.shapes)
+        self._late = Late(db, self.scans)
         db.execute("CREATE TABLE tail.hidden (project VARCHAR, run VARCHAR, id VARCHAR)")
         self._make_views({}, set(), self.filled)
 
@@ -136,22 +138,22 @@ class State:
     ) -> None:
         for table in schema.TABLES:
             if table != "rollouts":
-                sealed = self.shapes.relation(table, units.values())
+                sealed = self.scans.relation(table, units.values())
                 self._db.execute(views.body_view(table, sealed, live=table in filled))
         plain = [unit for path, unit in units.items() if path not in checked]
         looked = [unit for path, unit in units.items() if path in checked]
-        files = self.shapes.relation("rollouts", plain)
+        files = self.scans.relation("rollouts", plain)
         self._db.execute(
             views.rollouts_view(
                 files,
-                self.shapes.relation("rollouts", looked),
+                self.scans.relation("rollouts", looked),
                 live="rollouts" in filled,
                 patched="patched" in filled,
                 hidden=any(run.restarted for run in self._watching.runs.values()),
             )
         )
         beside = bool(looked) or not filled.isdisjoint(("rollouts", "patched"))
-        self.one_scan = files is not None and views.is_one_scan(files) and not beside
+        self.one_scan = files is not None and is_one_scan(files) and not beside
 
     def _launches(self, run: Watched) -> dict[str, Times]:
         """The launches of a run, from every place that knows of them."""
@@ -199,7 +201,7 @@ class State:
                 found[path] = f"{unit.info.bad_lines} lines of the log were no JSON"
         for log in list(self._tail.logs.values()):
             found |= _log_problems(log)
-        found |= self.shapes.ignored
+        found |= self.scans.ignored
         return [Problem(path, text) for path, text in sorted(found.items())]
 
     def find_broken(self, said: str) -> bool:
@@ -211,7 +213,7 @@ class State:
         count = len(self._watching.broken)
         for path in [path for path in files if path in said] or files:
             try:
-                self._db.execute(f"SELECT max(hash(t)) FROM {views.read([path])} t").fetchall()
+                self._db.execute(f"SELECT max(hash(t)) FROM {read([path])} t").fetchall()
             except duckdb.Error as error:
                 self._watching.broken[path] = (
                     f"damaged; not shown ({str(error).splitlines()[0][:200]})"

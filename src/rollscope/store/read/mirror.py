@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .listing import COVERS, Covers
-from .paths import encode_name
-from .units import INFO, UnitInfo
+from ..listing import COVERS, Covers
+from ..paths import encode_name
+from ..units import INFO, UnitInfo
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from duckdb import DuckDBPyConnection
 
-from ..model import schema
-from .fold import fold
-from .tables import columns, ddl, one, thin
-from .units import BEST_HEAD, Unit
-from .views import Shapes, literal
+from ...model import schema
+from ..fold import fold
+from ..scans import Scans
+from ..tables import columns, ddl, literal, one, thin
+from ..units import BEST_HEAD, Unit
 
 _FACTS = [c.name for c in schema.FACTS if c.name != "stream"]
 
@@ -23,9 +23,9 @@ _FACTS = [c.name for c in schema.FACTS if c.name != "stream"]
 class Late:
     """Keeps `tail.patched` true. Used by one thread at a time, inside a transaction."""
 
-    def __init__(self, db: DuckDBPyConnection, shapes: Shapes) -> None:
+    def __init__(self, db: DuckDBPyConnection, scans: Scans) -> None:
         self._db = db
-        self._shapes = shapes
+        self._scans = scans
         self.continued: dict[str, set[str]] = {}
         """Rollouts that began elsewhere, by unit."""
         self._live: set[str] = set()
@@ -86,7 +86,7 @@ class Late:
             return
         for unit in units:
             path = str(unit.directory)
-            facts = self._shapes.relation("facts", [unit]) if unit.info.late_facts else None
+            facts = self._scans.relation("facts", [unit]) if unit.info.late_facts else None
             if facts is not None:
                 self._db.execute(
                     f"INSERT INTO tail.late BY NAME SELECT {literal(path)} AS unit, "
@@ -133,7 +133,7 @@ class Late:
         # Most late facts are about rollouts that are live too: then no file is opened.
         in_pieces = bool(self._live or self.continued)
         missing = "needed" if in_pieces else "(SELECT id FROM needed ANTI JOIN bases USING (id))"
-        sealed = self._shapes.relation("rollouts", units, filename=True)
+        sealed = self._scans.relation("rollouts", units, filename=True)
         if sealed is not None and one(db, f"SELECT count(*) FROM {missing}"):
             db.execute(
                 f"INSERT INTO bases SELECT parse_dirpath(filename), {names} FROM {sealed} "
@@ -160,9 +160,7 @@ class Late:
             return
         wanted = columns("messages")
         live = f"SELECT {wanted} FROM tail.messages"
-        sealed = self._shapes.relation(
-            "messages", [u for u in units if str(u.directory) in sources]
-        )
+        sealed = self._scans.relation("messages", [u for u in units if str(u.directory) in sources])
         both = f"{live} UNION ALL SELECT {wanted} FROM {sealed}" if sealed else live
         messages = (
             f"(SELECT {wanted} FROM ({both}) WHERE rollout IN (SELECT id FROM pieces) "
@@ -179,7 +177,7 @@ class Late:
         relations = [f"SELECT {names} FROM tail.facts", f"SELECT {names} FROM tail.late"]
         sources = self._sources("SELECT DISTINCT source FROM bases")
         homes = [u for u in units if str(u.directory) in sources]
-        folded = self._shapes.relation("facts", homes)
+        folded = self._scans.relation("facts", homes)
         if folded is not None:
             relations.append(f"SELECT {names} FROM {folded} WHERE folded")
         return (

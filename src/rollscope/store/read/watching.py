@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .listing import Cache, LiveLog, RunFiles, list_run
-from .runs import RunInfo, find_runs, mark
-from .units import Unit
+from ..listing import Cache, LiveLog, RunFiles, list_run
+from ..runs import RunInfo, find_runs, mark
+from ..units import Unit
 
 
 class Watched:

@@ -27,16 +27,16 @@ from typing import NamedTuple, TypeVar
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from ..model import Message, Rollout, Span
-from . import paths, writers
+from ...model import Message, Rollout, Span
+from .. import paths, writers
+from ..engine import clean_up, configuration, confine, connect, is_of_a_file
+from ..runs import RunInfo
+from ..tables import one
+from ..units import Unit
 from .asking import asker
 from .bodies import Bodies, Opened, Sketch
-from .engine import clean_up, configuration, confine, connect, is_of_a_file
 from .many import ManyBodies, Whole
-from .runs import RunInfo
 from .state import Problem, State
-from .tables import one
-from .units import Unit
 from .watching import Watching
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ class Reader:
         state = self._state
 
         def asked(db: DuckDBPyConnection) -> T:
-            return work(ManyBodies(db, state.shapes, list(state.units.values()), state.filled))
+            return work(ManyBodies(db, state.scans, list(state.units.values()), state.filled))
 
         while True:
             changes = state.changes
@@ -211,7 +211,7 @@ class Reader:
             batch.append(unit)
             size += unit.file(table).stat().st_size
             if size >= wanted or number == len(units) - 1:
-                relation = self._state.shapes.relation(table, batch)
+                relation = self._state.scans.relation(table, batch)
                 made += [Piece(relation, size)] if relation is not None else []
                 wanted, batch, size = min(2 * wanted, _LARGEST_PIECE), [], 0
         return db, made

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 
 from duckdb import DuckDBPyConnection
 
-from .units import Times
-from .writers import PROCESS, WriterInfo
+from ..units import Times
+from ..writers import PROCESS, WriterInfo
 
 
 def without_completed(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import writers
+from .. import writers
 
 if TYPE_CHECKING:
     import subprocess

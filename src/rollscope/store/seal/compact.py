@@ -16,12 +16,12 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from ..model import schema
-from . import disk, paths, writers
-from .listing import COVERS, Covers, RunFiles, list_run
+from ...model import schema
+from .. import disk, paths, writers
+from ..listing import COVERS, Covers, RunFiles, list_run
+from ..units import Unit
 from .merge import Merger, Part
-from .seal import Refused, connect, remove_log, seal
-from .units import Unit
+from .segment import Refused, connect, remove_log, seal
 
 PART = 128 << 20
 """Bytes of a part, about: large enough that a million rollouts are some ten files."""

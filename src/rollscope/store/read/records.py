@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ..model import Error, Fact, Message, Rollout, Span, Tokens
-from ..model.tokens import KNOWN_STREAMS
-from ..model.wire import join_parts, to_call
+from ...model import Error, Fact, Message, Rollout, Span, Tokens
+from ...model.tokens import KNOWN_STREAMS
+from ...model.wire import join_parts, to_call
 
 Row = Mapping[str, Any]
 

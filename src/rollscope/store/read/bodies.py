@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 from duckdb import DuckDBPyConnection
 
-from ..model import Fact, Message, Rollout, Span, Tokens, schema
-from ..model.facts import winners
-from ..model.repeats import expand
-from ..model.tokens import KNOWN_STREAMS, is_int, to_list
+from ...model import Fact, Message, Rollout, Span, Tokens, schema
+from ...model.facts import winners
+from ...model.repeats import expand
+from ...model.tokens import KNOWN_STREAMS, is_int, to_list
+from ..scans import Scans
+from ..tables import LENGTH, q, rows
+from ..units import Unit
 from .records import HEAD, to_facts, to_message, to_rollout, to_span
-from .tables import LENGTH, q, rows
-from .units import Unit
-from .views import Shapes
 
 
 class Place(NamedTuple):
@@ -89,12 +89,12 @@ class Bodies:
     def __init__(
         self,
         db: DuckDBPyConnection,
-        shapes: Shapes,
+        scans: Scans,
         units: Iterable[Unit],
         filled: frozenset[str],
     ) -> None:
         self._db = db
-        self._shapes = shapes
+        self._scans = scans
         self._units = {str(unit.directory): unit for unit in units}
         self._filled = filled
         """The tables of the schema `tail` that have rows."""
@@ -108,7 +108,7 @@ class Bodies:
             return Place("patched", homes)
         if self._live("rollouts", "id", "id = $id", values):
             return Place("rollouts", [])
-        sealed = self._shapes.relation("rollouts", self._units.values(), filename=True)
+        sealed = self._scans.relation("rollouts", self._units.values(), filename=True)
         if sealed is None:
             return None
         # A whole row asked of all files takes thrice as long as first asking where it is.
@@ -219,7 +219,7 @@ class Bodies:
         self, table: str, names: str, units: list[Unit], where: str, values: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """Expressions over the rows in these units and in the tail."""
-        sealed = self._shapes.relation(table, _holding(table, units))
+        sealed = self._scans.relation(table, _holding(table, units))
         found: list[dict[str, Any]] = []
         if sealed is not None:
             found += rows(self._db, f"SELECT {names} FROM {sealed} WHERE {where}", values)
@@ -243,7 +243,7 @@ class Bodies:
     ) -> list[dict[str, Any]]:
         """Columns of rows in these units. Those in which nothing stands are not read."""
         holding = _holding(table, units)
-        sealed = self._shapes.relation(table, holding)
+        sealed = self._scans.relation(table, holding)
         if sealed is None:
             return []
         empty = set.intersection(*(set(unit.info.empty.get(table, ())) for unit in holding))

@@ -1,7 +1,5 @@
 """Sealing: a finished log becomes a segment.
 
-`python -m rollscope.store.seal RUN_DIRECTORY LOG ...` is what a writer's helper process runs.
-
 All files are written and synced under a temporary name; one rename of the directory is the
 commit. Whoever comes second finds it there and discards his own. The log goes only after
 the commit, and only if it has not grown.
@@ -10,19 +8,19 @@ the commit, and only if it has not grown.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from ..model import schema
-from . import disk, engine, frames, listing, paths, units, writers
-from .fold import fold
-from .lines import Spool, load_log
-from .tables import Header, read_header, stage, thin
-from .units import BadRange, Times, UnitInfo
+from ...model import schema
+from .. import disk, engine, frames, listing, paths, units, writers
+from ..fold import fold
+from ..header import Header, complete_header, read_header
+from ..lines import Spool, load_log
+from ..tables import stage, thin
+from ..units import BadRange, Times, UnitInfo
 
 MEMORY = "2GB"
 """A sealer's share; what does not fit goes to its temporary directory."""
@@ -160,24 +158,6 @@ def _header(frame: frames.Frame) -> Header | None:
     return read_header(lines[0]) if lines else None
 
 
-def complete_header(directory: Path, log: str, header: Header | None) -> Header:
-    """The header of a log, worked out from what else is known if its first frame is lost."""
-    if header is not None:
-        return header
-    names = paths.split_log_name(log)
-    writer = names[0] if names else log
-    info = writers.read_info(paths.writer_path(directory, writer))
-    run = paths.read_run(directory)
-    return Header(
-        writer=writer,
-        project=run.project if run else directory.parent.name,
-        run=run.run if run else directory.name,
-        launch=info.launch if info else None,
-        worker=info.worker if info else None,
-        started=info.started if info else None,
-    )
-
-
 def _keep_aside(path: Path, damaged: list[BadRange], target: Path) -> None:
     aside = target / units.KEPT_ASIDE
     disk.make_dir(aside)
@@ -242,31 +222,3 @@ def describe(db: DuckDBPyConnection, info: UnitInfo, sources: dict[str, str]) ->
 def count(db: DuckDBPyConnection, table: str, where: str = "true") -> int:
     row = db.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
     return int(row[0]) if row else 0
-
-
-def main(arguments: list[str]) -> int:
-    """Seal the logs that are named, with low priority. The writer's helper process runs this."""
-    os.nice(19)
-    directory, failed = Path(arguments[0]), False
-    for log in arguments[1:]:
-        try:
-            seal(directory, log)
-        except (Refused, OSError, duckdb.Error) as error:
-            print(f"rollscope: {log} was not sealed: {error}", file=sys.stderr)
-            failed = True
-    _compact_if_last(directory)
-    return int(failed)
-
-
-def _compact_if_last(directory: Path) -> None:
-    """The last writer to finish merges the segments, if they are many."""
-    from .compact import compact, wants_compaction  # it knows this module
-
-    infos = writers.read_infos(directory).values()
-    is_last = all(info.finished is not None or writers.is_gone(info) for info in infos)
-    if is_last and wants_compaction(directory):
-        compact(directory)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from duckdb import DuckDBPyConnection
 
-from ..model import schema
-from . import disk, units
-from .fold import fold
-from .seal import count, describe
-from .tables import columns, thin
-from .units import Times, Unit, UnitInfo
-from .views import Shapes, literal
+from ...model import schema
+from .. import disk, units
+from ..fold import fold
+from ..scans import Scans
+from ..tables import columns, literal, thin
+from ..units import Times, Unit, UnitInfo
+from .segment import count, describe
 
 
 class Part(NamedTuple):
@@ -34,7 +34,7 @@ class Merger:
 
     def __init__(self, db: DuckDBPyConnection, parts: Sequence[Part]) -> None:
         self._db = db
-        self._shapes = Shapes(db)
+        self._scans = Scans(db)
         self._find_late_facts(parts)
 
     def _find_late_facts(self, parts: Sequence[Part]) -> None:
@@ -43,7 +43,7 @@ class Merger:
         db.execute(f"CREATE TEMP TABLE late (lies VARCHAR, goes VARCHAR, {_FACTS_DDL})")
         for part in parts:
             holding = [unit for unit in part.sources if unit.info.late_facts]
-            relation = self._shapes.relation("facts", holding)
+            relation = self._scans.relation("facts", holding)
             if relation is not None:
                 db.execute(
                     f"INSERT INTO late BY NAME SELECT {literal(part.name)} AS lies, "
@@ -52,7 +52,7 @@ class Merger:
         if not count(db, "late"):
             return
         for part in parts:
-            relation = self._shapes.relation("rollouts", part.sources)
+            relation = self._scans.relation("rollouts", part.sources)
             if relation is not None:
                 db.execute(
                     f"UPDATE late SET goes = {literal(part.name)} WHERE rollout IN "
@@ -74,7 +74,7 @@ class Merger:
         db, old = self._db, part.sources[0] if len(part.sources) == 1 else None
         disk.make_dir(target)
         for table in schema.TABLES:
-            relation = self._shapes.relation(table, part.sources)
+            relation = self._scans.relation(table, part.sources)
             assert relation is not None, "only whole units are merged"
             db.execute(f"CREATE OR REPLACE TEMP VIEW merged_{table} AS SELECT * FROM {relation}")
         self._gather_facts(part)

@@ -1,0 +1,1 @@
+"""One consistent view of everything in a store, whether live, sealed or merged."""

@@ -1,0 +1,1 @@
+"""Finished logs become segments; many segments become a few large parts."""

@@ -1,0 +1,1 @@
+"""Appending to the logs of a run."""
