@@ -1,0 +1,67 @@
+"""Groups: which rollouts are compared with each other.
+
+A group is the rollouts that were made of one task at one step: those of one project, run, split
+and step that carry the trainer's own name for the group. Where it gave none, they have the same
+task of the same dataset and environment: task 7 of one dataset is not task 7 of another. A rollout
+with neither group nor task is alone.
+
+A launch is no part of it. Rollouts that a later launch made again are left out before anybody
+groups the rest.
+
+The SQL speaks of the table `rollouts` as `r`; a test holds it and the Python to the same answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Grouped(Protocol):
+    """What has to be known of a rollout to tell its group: a `Rollout`, or a row of one."""
+
+    id: Any
+    project: Any
+    run: Any
+    split: Any
+    step: Any
+    dataset: Any
+    task: Any
+    group: Any
+    environment: Any
+
+
+PLACE = ("project", "run", "split", "step")
+"""Groups at different places are different ones, whatever their names."""
+
+FIELDS = ("id", *PLACE, "group", "task", "dataset", "environment")
+"""Everything that a rollout's group depends on."""
+
+Name = tuple[str | None, ...]
+
+
+def name_of(rollout: Grouped) -> Name:
+    """What tells a group from the others of its run, split and step."""
+    if rollout.group is not None:
+        return (rollout.group,)
+    if rollout.task is not None:
+        return (None, str(rollout.task), rollout.dataset, rollout.environment)
+    return (None, None, rollout.id)
+
+
+def group_of(rollout: Grouped) -> tuple[Any, ...]:
+    """The same for all rollouts of a group, and for no others."""
+    return (*(getattr(rollout, field) for field in PLACE), name_of(rollout))
+
+
+IS_ALONE = 'r."group" IS NULL AND r."task" IS NULL'
+
+NAME = """r."group", CASE WHEN r."group" IS NULL THEN r."task" END,
+    CASE WHEN r."group" IS NULL THEN r."dataset" END,
+    CASE WHEN r."group" IS NULL THEN r."environment" END"""
+"""The same as `name_of` for rollouts that are not alone, as columns to group by."""
+
+GROUP = ", ".join(f'r."{field}"' for field in PLACE) + ", " + NAME
+"""The same as `group_of` for rollouts that are not alone, as columns to group by."""
+
+ORDER = "group,task,dataset,environment"
+"""Sorted by this within its place, a group stands together."""
