@@ -31,10 +31,10 @@ def named_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
         elif name in FIELD_FACTS or name == "note" or (dot and head in (*DICT_FACTS, *SET_FACTS)):
             named.append((name, value))
         else:
+            known = ", ".join((*FIELD_FACTS, *DICT_FACTS, *SET_FACTS, "note", "streams"))
             report(
                 "annotate",
-                f"{name!r} is not known and was left out; known are {', '.join(FIELD_FACTS)}, "
-                "rewards, reward_texts, meta, label, flag, note, streams. Put your own things "
+                f"{name!r} is not known and was left out; known are {known}. Put your own things "
                 f"into meta={{{name!r}: ...}}.",
             )
     return named

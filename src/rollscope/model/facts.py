@@ -2,9 +2,8 @@
 
 | name | value |
 |---|---|
-| `reward`, `advantage`, `trained_step`, `stop_reason`, `truncated`, `fate`, `fate_reason`, \
-`error`, `policy_version`, `reference`, `task`, `group`, `index`, `end` | that field |
-| `rewards.<part>`, `reward_texts.<part>`, `meta.<key>` | one entry of that dict |
+| a field that `schema` calls late: `reward`, `advantage`, `fate`, `error`, ... | that field |
+| `<field>.<key>` of a late dict: `rewards.<part>`, `meta.<key>` | one entry of it |
 | `tokens.<stream>` | `stream`: one number per token |
 | `label.<tag>` | true, or false to take it back; `author` says whose |
 | `flag.<check>` | a check's finding: true or its evidence |
@@ -22,6 +21,7 @@ from typing import Any
 import msgspec
 
 from .records import Error, Fact, Message, Rollout
+from .schema import ROLLOUTS
 from .tokens import Tokens, is_int, to_list
 
 FATE_RANK = {
@@ -35,28 +35,21 @@ FATE_RANK = {
 }
 """How far along each fate is. An unknown word ranks with the ends."""
 
-FIELD_FACTS = (
-    "reward",
-    "advantage",
-    "trained_step",
-    "stop_reason",
-    "truncated",
-    "fate",
-    "fate_reason",
-    "error",
-    "policy_version",
-    "reference",
-    "task",
-    "group",
-    "index",
-    "end",
+_LATE = [column for column in ROLLOUTS if column.late]
+
+FIELD_FACTS = tuple(
+    dict.fromkeys(
+        "error" if column.source == "error" else column.name
+        for column in _LATE
+        if not column.is_dict
+    )
 )
 """Fields of a rollout that a fact of the same name replaces."""
 
-DICT_FACTS = ("rewards", "reward_texts", "meta")
+DICT_FACTS = tuple(column.name for column in _LATE if column.is_dict)
 """Fields of which a fact `<field>.<key>` replaces one entry."""
 
-SET_FACTS = {"label": "labels", "flag": "flags"}
+SET_FACTS = {column.one: column.name for column in ROLLOUTS if column.source == "facts"}
 """Facts that are collected: `label.<tag>`, `flag.<check>`."""
 
 

@@ -22,12 +22,13 @@ import decimal
 import enum
 import math
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
+from .schema import FIELDS
 from .tokens import Tokens, detached
 
 _TEXT_TYPES = (
@@ -49,27 +50,12 @@ def normalise(rollout: Rollout, problems: list[str] | None = None, first: int = 
     `first` is the number of the first message given here, when earlier ones are written.
     """
     p = problems if problems is not None else []
-    scalars: dict[str, Any] = {name: text(getattr(rollout, name)) for name in _TEXTS}
-    scalars |= {name: _whole(getattr(rollout, name), name, p) for name in WHOLES}
-    scalars |= {name: _number(getattr(rollout, name), name, p) for name in NUMBERS}
+    fields = {name: clean(getattr(rollout, name), name, p) for name, clean in _CLEANED.items()}
     return Rollout(
-        **scalars,
-        task=None if rollout.task is None else text(str(rollout.task)),
-        truncated=None if rollout.truncated is None else bool(rollout.truncated),
+        **fields,
         error=_error(rollout.error),
         messages=[_message(m, n, p) for n, m in enumerate(rollout.messages, first)],
         spans=[_span(s, p) for s in rollout.spans],
-        rewards={
-            text(str(k)): number
-            for k, v in rollout.rewards.items()
-            if (number := _number(v, f"rewards.{k}", p)) is not None
-        },
-        reward_texts={
-            text(str(k)): text(str(v)) for k, v in rollout.reward_texts.items() if v is not None
-        },
-        sampling=_object(rollout.sampling, "sampling", p),
-        reference=plain(rollout.reference, "reference", p),
-        meta=_object(rollout.meta, "meta", p),
     )
 
 
@@ -86,14 +72,6 @@ def normalise_fact(fact: Fact, problems: list[str] | None = None) -> Fact:
         time=fact.time,
         n=fact.n,
     )
-
-
-_TEXTS = (
-    "id", "key", "project", "run", "launch", "split", "dataset", "group", "worker",
-    "stop_reason", "fate", "fate_reason", "environment",
-)  # fmt: skip
-WHOLES = ("step", "trained_step", "index", "attempt", "policy_version")
-NUMBERS = ("reward", "advantage", "time", "start", "end")
 
 
 def text(value: Any) -> Any:
@@ -212,6 +190,38 @@ def _whole(value: Any, where: str, problems: list[str]) -> int | None:
         pass
     problems.append(f"{where}: expected a whole number, found {value!r:.80}; left out")
     return None
+
+
+def _truth(value: Any, where: str, problems: list[str]) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _numbers(values: Any, where: str, problems: list[str]) -> dict[str, float]:
+    clean = {text(str(k)): _number(v, f"{where}.{k}", problems) for k, v in values.items()}
+    return {name: number for name, number in clean.items() if number is not None}
+
+
+def _texts(values: Any, where: str, problems: list[str]) -> dict[str, str]:
+    return {text(str(k)): text(v) for k, v in values.items() if v is not None}
+
+
+_Cleaner = Callable[[Any, str, list[str]], Any]
+
+_CLEANERS: dict[str, _Cleaner] = {
+    "VARCHAR": lambda value, where, problems: text(value),
+    "BIGINT": _whole,
+    "DOUBLE": _number,
+    "BOOLEAN": _truth,
+    "MAP(VARCHAR, DOUBLE)": _numbers,
+    "MAP(VARCHAR, VARCHAR)": _texts,
+    "JSON": plain,
+}
+
+_CLEANED: dict[str, _Cleaner] = {
+    column.name: _object if column.type == "JSON" and column.is_dict else _CLEANERS[column.type]
+    for column in FIELDS
+}
+"""What makes each field of a rollout such that its column can hold it."""
 
 
 def _error(error: Error | None) -> Error | None:

@@ -1,76 +1,229 @@
 """The tables of the open format, declared once.
 
-Everything physical is derived from this: the columns that are written, the keys of the
-query language, and the tables of `docs/format.md`.
+A field of a rollout is its type in `records.Rollout` and one `Column` here. Everything else is
+derived from these two: what is written and read back, late facts, the keys of the query language,
+facets, the API's rows, the page's columns, exports, what sinks are told, and the documents.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from .records import Rollout
 
 VERSION = 1
 """Goes up when a reader of the older version would misread a newer file."""
 
-Match = Literal["number", "equal", "contains", "member", "map", "json", "bool"]
+Match = Literal["number", "time", "equal", "contains", "member", "map", "json", "bool"]
+
+Source = Literal["field", "error", "log", "messages", "facts"]
 
 
 class Column(NamedTuple):
+    """One column of a table. From `match` on, the attributes are about rollouts only."""
+
     name: str
     type: str
     """The engine's type (DuckDB's word)."""
     doc: str
     match: Match | None = None
     """How a query term `name:value` matches; None: it is no query key."""
+    source: Source = "field"
+    """Where the value comes from: a field of `Rollout` with the same name, its `error`, the log
+    around it, its messages, or its facts."""
+    late: bool = False
+    """May a fact that comes after the rollout set it?"""
+    listed: bool = False
+    """Do lists carry it? If not, only the answer about the whole rollout does."""
+    facet: bool = False
+    """Is it counted by value, to narrow a selection?"""
+    histogram: bool = False
+    """Is it drawn as a histogram of the selection?"""
+    title: str = ""
+    """Heading of its column where space is short; empty: its name."""
+    one: str = ""
+    """For lists: what one entry is called. This is the query key."""
+    aliases: tuple[str, ...] = ()
+    """Words of the trainers that mean the same in a query."""
+
+    @property
+    def key(self) -> str:
+        """The key of the query language that asks for it."""
+        return self.one or self.name
+
+    @property
+    def is_dict(self) -> bool:
+        """Does it hold entries by name?"""
+        return self.type.startswith("MAP") or self.match == "json"
+
+    @property
+    def is_scalar(self) -> bool:
+        """Is it one word, number or yes/no that a rollout is logged with?"""
+        return self.source == "field" and self.type in ("VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN")
 
 
 ROLLOUTS = (
-    Column("id", "VARCHAR", "Joins the other tables.", "equal"),
+    Column("id", "VARCHAR", "Joins the other tables.", "equal", listed=True),
     Column("key", "VARCHAR", "The trainer's own name for it.", "equal"),
-    Column("project", "VARCHAR", "Project.", "equal"),
-    Column("run", "VARCHAR", "Run.", "equal"),
-    Column("launch", "VARCHAR", "One start of the run's processes.", "equal"),
-    Column("writer", "VARCHAR", "Process that wrote it.", "equal"),
-    Column("step", "BIGINT", "Training step at which it was asked for.", "number"),
-    Column("trained_step", "BIGINT", "Training step that learned from it.", "number"),
-    Column("split", "VARCHAR", "train, eval, or any name.", "equal"),
-    Column("dataset", "VARCHAR", "Dataset.", "equal"),
-    Column("task", "VARCHAR", "The thing to be solved; stable across steps and runs.", "equal"),
-    Column("group", "VARCHAR", "Rollouts to be compared with each other.", "equal"),
-    Column("index", "BIGINT", "Place in its group.", "number"),
-    Column("attempt", "BIGINT", "Retry of the same rollout, from 0.", "number"),
+    Column(
+        "project", "VARCHAR", "Project.", "equal",
+        listed=True, facet=True, aliases=("project_name",),
+    ),
+    Column(
+        "run", "VARCHAR", "Run.", "equal",
+        listed=True, facet=True, aliases=("experiment", "experiment_name", "trial"),
+    ),
+    Column("launch", "VARCHAR", "One start of the run's processes.", "equal", aliases=("restart",)),
+    Column("writer", "VARCHAR", "Process that wrote it.", "equal", source="log"),
+    Column(
+        "step", "BIGINT", "Training step at which it was asked for.", "number",
+        listed=True, histogram=True, aliases=("global_step", "global_steps", "iteration"),
+    ),
+    Column(
+        "trained_step", "BIGINT", "Training step that learned from it.", "number",
+        late=True, listed=True, title="trained",
+    ),
+    Column(
+        "split", "VARCHAR", "train, eval, or any name.", "equal",
+        listed=True, facet=True, aliases=("phase",),
+    ),
+    Column(
+        "dataset", "VARCHAR", "Dataset.", "equal",
+        listed=True, facet=True, aliases=("data_source",),
+    ),
+    Column(
+        "task", "VARCHAR", "The thing to be solved; stable across steps and runs.", "equal",
+        late=True, listed=True, aliases=("example", "example_id", "instance_id", "sample_index"),
+    ),
+    Column(
+        "group", "VARCHAR", "Rollouts to be compared with each other.", "equal",
+        late=True, listed=True, aliases=("uid",),
+    ),
+    Column(
+        "index", "BIGINT", "Place in its group.", "number",
+        late=True, listed=True, title="#", aliases=("repetition_id", "rollout_n"),
+    ),
+    Column(
+        "attempt", "BIGINT", "Retry of the same rollout, from 0.", "number",
+        listed=True, title="try",
+    ),
     Column("worker", "VARCHAR", "Worker that made it.", "equal"),
-    Column("reward", "DOUBLE", "Reward.", "number"),
-    Column("rewards", "MAP(VARCHAR, DOUBLE)", "Parts of the reward by name.", "map"),
-    Column("reward_texts", "MAP(VARCHAR, VARCHAR)", "What the judge wrote for a part."),
-    Column("advantage", "DOUBLE", "Advantage of the whole rollout.", "number"),
-    Column("stop_reason", "VARCHAR", "In the trainer's own word.", "equal"),
-    Column("truncated", "BOOLEAN", "Was it cut off?", "bool"),
-    Column("fate", "VARCHAR", "What became of it.", "equal"),
-    Column("fate_reason", "VARCHAR", "Why.", "contains"),
-    Column("error_kind", "VARCHAR", "Whose fault: policy, tool, environment, grader, ...", "equal"),
-    Column("error_type", "VARCHAR", "Class of the exception.", "equal"),
-    Column("error_text", "VARCHAR", "What it said.", "contains"),
-    Column("time", "DOUBLE", "When it was logged, Unix seconds.", "number"),
-    Column("start", "DOUBLE", "When it began.", "number"),
-    Column("end", "DOUBLE", "When it ended.", "number"),
+    Column(
+        "reward", "DOUBLE", "Reward.", "number",
+        late=True, listed=True, histogram=True, aliases=("score",),
+    ),
+    Column(
+        "rewards", "MAP(VARCHAR, DOUBLE)", "Parts of the reward by name.", "map",
+        late=True, listed=True,
+    ),
+    Column("reward_texts", "MAP(VARCHAR, VARCHAR)", "What the judge wrote for a part.", late=True),
+    Column(
+        "advantage", "DOUBLE", "Advantage of the whole rollout.", "number",
+        late=True, listed=True, histogram=True, title="adv.",
+    ),
+    Column(
+        "stop_reason", "VARCHAR", "In the trainer's own word.", "equal",
+        late=True, listed=True, facet=True, title="stop", aliases=("finish_reason",),
+    ),
+    Column(
+        "truncated", "BOOLEAN", "Was it cut off?", "bool",
+        late=True, listed=True, facet=True, title="cut",
+    ),
+    Column(
+        "fate", "VARCHAR", "What became of it.", "equal",
+        late=True, listed=True, facet=True, aliases=("status",),
+    ),
+    Column("fate_reason", "VARCHAR", "Why.", "contains", late=True, listed=True, title="reason"),
+    Column(
+        "error_kind", "VARCHAR", "Whose fault: policy, tool, environment, grader, ...", "equal",
+        source="error", late=True, listed=True, facet=True, title="error",
+    ),
+    Column(
+        "error_type", "VARCHAR", "Class of the exception.", "equal",
+        source="error", late=True, listed=True,
+    ),
+    Column("error_text", "VARCHAR", "What it said.", "contains", source="error", late=True),
+    Column(
+        "time", "DOUBLE", "When it was logged, Unix seconds.", "time",
+        listed=True, title="logged",
+    ),
+    Column("start", "DOUBLE", "When it began.", "time"),
+    Column("end", "DOUBLE", "When it ended.", "time", late=True),
     Column("sampling", "JSON", "Temperature and its like; kind of logprobs.", "json"),
-    Column("policy_version", "BIGINT", "Version of the weights at its start.", "number"),
-    Column("reference", "JSON", "Ground truth."),
-    Column("environment", "VARCHAR", "Environment it ran in.", "equal"),
-    Column("meta", "JSON", "Anything else.", "json"),
-    Column("open", "BOOLEAN", "True while it is still going on.", "bool"),
-    Column("messages", "BIGINT", "Number of messages.", "number"),
-    Column("turns", "BIGINT", "Messages that the policy wrote.", "number"),
-    Column("prompt_tokens", "BIGINT", "Tokens before the policy's first message.", "number"),
-    Column("response_tokens", "BIGINT", "Tokens of the policy's messages.", "number"),
-    Column("tools", "VARCHAR[]", "Names of the tools called, sorted.", "member"),
-    Column("version_min", "BIGINT", "Oldest version of the weights among its tokens.", "number"),
-    Column("version_max", "BIGINT", "Newest version of the weights among its tokens.", "number"),
-    Column("labels", "VARCHAR[]", "People's labels, sorted.", "member"),
-    Column("flags", "VARCHAR[]", "Findings of checks, sorted.", "member"),
-    Column("prompt_preview", "VARCHAR", "Beginning of the last message before the first answer."),
-    Column("preview", "VARCHAR", "Beginning of what the policy said last, after thinking."),
-)
+    Column(
+        "policy_version", "BIGINT", "Version of the weights at its start.", "number",
+        late=True, listed=True, title="version",
+    ),
+    Column("reference", "JSON", "Ground truth.", late=True),
+    Column(
+        "environment", "VARCHAR", "Environment it ran in.", "equal",
+        listed=True, facet=True, aliases=("env",),
+    ),
+    Column("meta", "JSON", "Anything else.", "json", late=True),
+    Column(
+        "open", "BOOLEAN", "True while it is still going on.", "bool", source="log", listed=True
+    ),
+    Column(
+        "messages", "BIGINT", "Number of messages.", "number", source="messages", listed=True
+    ),
+    Column(
+        "turns", "BIGINT", "Messages that the policy wrote.", "number",
+        source="messages", listed=True, histogram=True, aliases=("num_turns",),
+    ),
+    Column(
+        "prompt_tokens", "BIGINT", "Tokens before the policy's first message.", "number",
+        source="messages", listed=True, title="prompt", aliases=("prompt_length",),
+    ),
+    Column(
+        "response_tokens", "BIGINT", "Tokens of the policy's messages.", "number",
+        source="messages", listed=True, histogram=True, title="tokens",
+        aliases=("response_length",),
+    ),
+    Column(
+        "tools", "VARCHAR[]", "Names of the tools called, sorted.", "member",
+        source="messages", listed=True, facet=True, one="tool",
+    ),
+    Column(
+        "version_min", "BIGINT", "Oldest version of the weights among its tokens.", "number",
+        source="messages", listed=True, title="oldest",
+    ),
+    Column(
+        "version_max", "BIGINT", "Newest version of the weights among its tokens.", "number",
+        source="messages", listed=True, title="newest",
+    ),
+    Column(
+        "labels", "VARCHAR[]", "People's labels, sorted.", "member",
+        source="facts", listed=True, facet=True, one="label", aliases=("annotation",),
+    ),
+    Column(
+        "flags", "VARCHAR[]", "Findings of checks, sorted.", "member",
+        source="facts", listed=True, facet=True, one="flag",
+    ),
+    Column(
+        "prompt_preview", "VARCHAR", "Beginning of the last message before the first answer.",
+        source="messages", listed=True, title="prompt",
+    ),
+    Column(
+        "preview", "VARCHAR", "Beginning of what the policy said last, after thinking.",
+        source="messages", listed=True, title="last words of the policy",
+    ),
+)  # fmt: skip
+
+FIELDS = tuple(column for column in ROLLOUTS if column.source == "field")
+"""The columns that are fields of `Rollout`. Beside them it has messages, spans and an error."""
+
+SCALARS = tuple(column.name for column in FIELDS if column.is_scalar and column.match != "time")
+"""Words and numbers that tell of a rollout what other systems can filter by."""
+
+
+def scalars(rollout: Rollout, without: Iterable[str] = ()) -> dict[str, Any]:
+    """The known scalars of a rollout by name, leaving some out."""
+    left_out = set(without)
+    found = {name: getattr(rollout, name) for name in SCALARS if name not in left_out}
+    return {name: value for name, value in found.items() if value is not None}
+
 
 MESSAGES = (
     Column("rollout", "VARCHAR", "Id of the rollout."),

@@ -28,8 +28,9 @@ from typing import Any
 import msgspec
 
 from .arrays import Arrays, arrays_json, frozen, nbytes
-from .normalise import NUMBERS, WHOLES, non_finite, normalise, normalise_fact, plain
+from .normalise import non_finite, normalise, normalise_fact, plain
 from .records import Fact, Message, Part, Rollout, Span, ToolCall
+from .schema import FIELDS
 from .tokens import Tokens, detached
 
 _HOLE = b"\x01"  # JSON escapes control characters, so this byte stands nowhere else
@@ -120,11 +121,11 @@ def _with_plain_numbers(rollout: Rollout) -> Rollout | None:
     """A copy whose own numbers are Python's: trainers often have NumPy's, and only those would
     send it the slow way. None if that is not so."""
     changes: dict[str, Any] = {}
-    for name in (*NUMBERS, *WHOLES, "truncated"):
+    for name, is_whole in _NUMBERS.items():
         value = getattr(rollout, name)
         if value is not None and type(value) not in _PYTHONS and hasattr(value, "item"):
             number = value.item()
-            if type(number) not in _PYTHONS or (name in WHOLES and type(number) is not int):
+            if type(number) not in _PYTHONS or (is_whole and type(number) is not int):
                 return None
             changes[name] = number
     rewards: dict[str, Any] = rollout.rewards
@@ -136,6 +137,12 @@ def _with_plain_numbers(rollout: Rollout) -> Rollout | None:
 
 
 _PYTHONS = frozenset({float, int, bool})
+_NUMBERS = {
+    column.name: column.type == "BIGINT"
+    for column in FIELDS
+    if column.type in ("BIGINT", "DOUBLE", "BOOLEAN")
+}
+"""Fields of a rollout that are one number, and whether it is a whole one."""
 
 
 class _More(msgspec.Struct, kw_only=True):
@@ -302,15 +309,20 @@ def _slow(body: dict[str, Any]) -> Line:
     return Line(_ENCODER.encode(body), _holes.arrays)
 
 
+_ANYTHING = {column.name for column in FIELDS if column.type == "JSON" and not column.is_dict}
+"""Fields that may hold an empty list or object and mean it."""
+_PARTS = {column.name for column in FIELDS if column.type == "MAP(VARCHAR, DOUBLE)"}
+
+
 def _rollout_dict(clean: Rollout) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for field in clean.__struct_fields__:
         value = getattr(clean, field)
-        if value is None or (field != "reference" and value in ([], {})):
+        if value is None or (field not in _ANYTHING and value in ([], {})):
             continue
         if field == "messages":
             value = [_message_dict(m) for m in value]
-        elif field == "rewards":
+        elif field in _PARTS:
             value = {k: _finite(v) for k, v in value.items()}
         elif field == "spans":
             value = [_numbers_kept(msgspec.to_builtins(span)) for span in value]

@@ -7,30 +7,23 @@ from typing import Any
 
 import msgspec
 
+from rollscope.model.schema import ROLLOUTS
+
 from . import keys
 from .compile import Query, expression, json_value
 from .engine import Engine, select, with_hits
 from .keys import Asked
 from .sql import Sql
 
-FACETS = (
-    "project",
-    "run",
-    "split",
-    "dataset",
-    "environment",
-    "fate",
-    "stop_reason",
-    "truncated",
-    "error_kind",
-    "tool",
-    "flag",
-    "label",
-)
+FACETS = tuple(column.key for column in ROLLOUTS if column.facet)
 """Keys that a person narrows a selection by."""
 
-HISTOGRAMS = ("reward", "advantage", "response_tokens", "turns", "step")
-"""Numbers that a person looks at first."""
+HISTOGRAMS = tuple(
+    column.key
+    for column in sorted(ROLLOUTS, key=lambda column: column.type == "BIGINT")
+    if column.histogram
+)
+"""Numbers that a person looks at first: how good it was, then what can be counted."""
 
 
 class FacetValue(msgspec.Struct, frozen=True):

@@ -55,12 +55,6 @@ class Asked(NamedTuple):
         return ".".join((self.key.name.removesuffix(".*"), *self.path))
 
 
-_RENAMED = {"tools": "tool", "labels": "label", "flags": "flag"}
-"""Lists are asked for by the name of one entry."""
-
-_TIMES = ("time", "start", "end")
-
-
 def _from_schema() -> list[Key]:
     keys = []
     for column in ROLLOUTS:
@@ -74,9 +68,8 @@ def _from_schema() -> list[Key]:
         elif match == "json":
             keys.append(Key(f"{name}.*", "json", column.doc, sql, (name,)))
         else:
-            kind: Kind = "time" if name in _TIMES else match
             whole = column.type == "BIGINT"
-            keys.append(Key(_RENAMED.get(name, name), kind, column.doc, sql, (name,), whole))
+            keys.append(Key(column.key, match, column.doc, sql, (name,), whole))
     return keys
 
 
@@ -123,37 +116,13 @@ _COMPUTED = [
 
 KEYS: dict[str, Key] = {key.name: key for key in [*_from_schema(), *_COMPUTED]}
 
-ALIASES = {
-    "annotation": "label",
-    "data_source": "dataset",
-    "env": "environment",
-    "example": "task",
-    "example_id": "task",
-    "experiment": "run",
-    "experiment_name": "run",
-    "finish_reason": "stop_reason",
-    "flags": "flag",
-    "global_step": "step",
-    "global_steps": "step",
-    "instance_id": "task",
-    "iteration": "step",
-    "labels": "label",
-    "num_turns": "turns",
-    "phase": "split",
-    "project_name": "project",
-    "prompt_length": "prompt_tokens",
-    "repetition_id": "index",
-    "response_length": "response_tokens",
-    "restart": "launch",
-    "rollout_n": "index",
-    "sample_index": "task",
-    "score": "reward",
-    "status": "fate",
-    "tools": "tool",
-    "trial": "run",
-    "uid": "group",
+ALIASES: dict[str, str] = {
+    word: column.key
+    for column in ROLLOUTS
+    for word in (*column.aliases, column.name)
+    if word != column.key
 }
-"""Words of the trainers, and the keys they mean."""
+"""Words of the trainers, and the keys they mean; lists are asked for by the name of one entry."""
 
 PLAIN_KEYS = tuple(name for name in KEYS if not name.endswith(".*"))
 
@@ -163,11 +132,10 @@ def find(pieces: tuple[str, ...]) -> Asked | None:
     head, path = ALIASES.get(pieces[0], pieces[0]), pieces[1:]
     if not path:
         return Asked(KEYS[head]) if head in KEYS else None
-    if f"{head}.*" not in KEYS:
+    key = KEYS.get(f"{head}.*")
+    if key is None:
         return None
-    if head in ("meta", "sampling"):
-        return Asked(KEYS[f"{head}.*"], path)
-    return Asked(KEYS[f"{head}.*"], (".".join(path),))
+    return Asked(key, path if key.kind == "json" else (".".join(path),))
 
 
 def named(text: str) -> Asked | None:
