@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rollscope.model.solved import KINDS
 from rollscope.query import Store
 
 from .tables import Tables
@@ -174,28 +175,38 @@ def history_store(rates: dict[str, list[float]]) -> Store:
     return Store(reader=Tables(rows))
 
 
-def test_tasks_that_flip_regress_or_never_change() -> None:
+def test_every_task_is_of_one_kind() -> None:
     store = history_store(
         {
             "learned": [0, 0, 1, 1],
             "lost": [0, 1, 1, 0],
+            "wavering": [1, 0, 1],
             "never": [0, 0, 0],
             "always": [1, 1],
             "unknown": [math.nan],
         }
     )
-    names = {kind: [t.task for t in store.tasks(kind=kind)] for kind in
-             ("flipped", "regressed", "never", "always")}  # fmt: skip
-    assert names == {
-        "flipped": ["lost", "learned"],
+    assert {kind: [t.task for t in store.tasks(kind=kind)] for kind in KINDS} == {
+        "flipped": ["learned"],
         "regressed": ["lost"],
+        "mixed": ["wavering"],
         "never": ["never"],
         "always": ["always"],
+        "not scored": ["unknown"],
     }
-    learned = {t.task: t for t in store.tasks()}["learned"]
+    tasks = {t.task: t for t in store.tasks()}
+    assert {name: tasks[name].flips for name in ("learned", "lost", "wavering")} == {
+        "learned": 1, "lost": 2, "wavering": 2,
+    }  # fmt: skip
+    learned = tasks["learned"]
     assert (learned.first_rate, learned.last_rate, learned.first_success) == (0.0, 1.0, 2)
-    assert (learned.flips, learned.regression, learned.count, learned.steps) == (1, 0.0, 4, 4)
-    assert {t.task: t for t in store.tasks()}["unknown"].last_rate is None
+    assert (learned.regression, learned.count, learned.steps) == (0.0, 4, 4)
+    assert tasks["unknown"].last_rate is None
+
+
+def test_a_kind_of_task_that_is_none_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'lost'.*flipped, regressed"):
+        history_store({}).tasks(kind="lost")  # type: ignore[arg-type]
 
 
 def test_a_task_without_steps_has_no_first_and_no_last() -> None:

@@ -18,6 +18,22 @@ test("a task without steps has neither regressed nor flipped", () => {
   expect([task?.kind, task?.steps, task?.first_rate, task?.best_rate]).toEqual(["mixed", 0, null, 0.5]);
 });
 
+const history = (run: string, rewards: (number | string | null)[]): Partial<Row>[] => rewards.map((reward, step) => ({ run, step, reward }));
+const kinds = (...lanes: Partial<Row>[][]): unknown[] => tasksOf(rows(...lanes.flat()), "", "-flips", 0).tasks.map((task) => [task.kind, task.first_rate, task.last_rate, task.flips]);
+
+test("a task that was learned and lost again has regressed, and flipped twice", () => {
+  expect(kinds(history("a", [0, 1, 1, 0]))).toEqual([["regressed", 0, 0, 2]]);
+  expect(kinds(history("a", [0, 1, 0, 1]))).toEqual([["flipped", 0, 1, 3]]);
+});
+
+test("rates are of each run and split by itself; first and last are means over those that were there", () => {
+  expect(kinds(history("a", [0, 1]), history("b", [1, 1, 0]))).toEqual([["regressed", 0.5, 0, 2]]);
+});
+
+test("an infinite reward is solved, and NaN says nothing", () => {
+  expect(kinds(history("a", [0, "NaN", "Infinity"]))).toEqual([["flipped", 0, 1, 1]]);
+});
+
 test("a group is dead when all rewards it got are the same; a failed sibling got none", () => {
   const [run] = ribbonOf(rows({ step: 1, reward: 1 }, { step: 1, reward: 1 }, { step: 1, fate: "failed" })).runs;
   expect(run?.steps[0]?.dead).toBe(1);

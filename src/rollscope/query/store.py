@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollscope.model import Rollout
+from rollscope.model.solved import SOLVED, Kind
 
 from . import facets as counted
 from . import groups, guarded, overview
@@ -33,7 +34,7 @@ from .search import Search
 from .selection import Selection
 from .sql import Sql
 from .tables import Result
-from .tasks import SOLVED, Cell, Kind, Task
+from .tasks import Cell, Task
 from .through import through
 
 if TYPE_CHECKING:
@@ -187,7 +188,8 @@ class Store:
         solved: float = SOLVED,
         limit: int = 1000,
     ) -> list[Task]:
-        """Tasks over time. `kind`: `flipped`, `regressed`, `never` or `always` solved."""
+        """Tasks over time. `kind`: `flipped`, `regressed`, `mixed`, `never` or `always` solved, or
+        `not scored`; every task is of one kind."""
         return task_list.tasks(self.engine, self.query(query), kind, solved, limit)
 
     def task_history(

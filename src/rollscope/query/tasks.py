@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
+
+from rollscope.model.solved import FLIPS, KIND, KINDS, RATE, SOLVED, Kind
 
 from .compile import Query
 from .engine import Engine, select
 from .sql import Sql
-
-SOLVED = 0.5
-"""A rollout counts as solved from this reward on, unless asked otherwise."""
-
-Kind = Literal["flipped", "regressed", "never", "always"]
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -45,18 +40,19 @@ class Task(msgspec.Struct, frozen=True):
     """Mean."""
     response_tokens: float | None
     """Mean."""
+    kind: Kind
+    """What became of it: see `model.solved`. Every task is of one kind."""
 
 
-_PER_STEP = """r."project" AS project, r."run" AS run, r."split" AS split,
+_PER_STEP = f"""r."project" AS project, r."run" AS run, r."split" AS split,
     r."dataset" AS dataset, r."task" AS task, r."step" AS step, count(*) AS n,
-    avg(CASE WHEN r."reward" >= ? THEN 1.0 ELSE 0.0 END)
-        FILTER (r."reward" IS NOT NULL AND NOT isnan(r."reward")) AS rate,
+    {RATE} AS rate,
     sum(r."reward") FILTER (isfinite(r."reward")) AS reward,
     count(*) FILTER (isfinite(r."reward")) AS rewarded,
     avg(r."response_tokens") AS response_tokens"""
 
-_TASKS = """
-WITH per AS ({}),
+_TASKS = f"""
+WITH per AS ({{}}),
 compared AS (
     SELECT *, lag(rate) OVER (
         PARTITION BY project, run, split, dataset, task ORDER BY step
@@ -64,21 +60,23 @@ compared AS (
     FROM per WHERE rate IS NOT NULL WINDOW one AS (PARTITION BY dataset, task)
     UNION ALL SELECT *, NULL, NULL, NULL FROM per WHERE rate IS NULL
 )
-SELECT dataset, task, sum(n)::BIGINT, count(DISTINCT step), min(step), max(step),
+SELECT dataset, task, sum(n)::BIGINT AS count, count(DISTINCT step), min(step), max(step),
     avg(rate) FILTER (step = first) AS first_rate, avg(rate) FILTER (step = last) AS last_rate,
     max(rate) AS best_rate, min(rate) AS worst_rate, min(step) FILTER (rate > 0),
-    count(*) FILTER ((rate >= 0.5) <> (before >= 0.5)) AS flips,
+    {FLIPS} AS flips,
     max(rate) - avg(rate) FILTER (step = last) AS regression,
     sum(reward) / nullif(sum(rewarded), 0),
-    sum(response_tokens * n) / nullif(sum(n) FILTER (response_tokens IS NOT NULL), 0)
+    sum(response_tokens * n) / nullif(sum(n) FILTER (response_tokens IS NOT NULL), 0),
+    {KIND} AS kind
 FROM compared GROUP BY dataset, task"""
 
-_KINDS: dict[Kind, tuple[str, str]] = {
-    "flipped": ("flips > 0", "flips DESC"),
-    "regressed": ("best_rate >= 0.5 AND last_rate < 0.5", "regression DESC"),
-    "never": ("best_rate = 0", "3 DESC"),
-    "always": ("worst_rate = 1", "3 DESC"),
+_CHANGED = "flips DESC, regression DESC NULLS LAST"
+_ORDERS = dict.fromkeys(KINDS, "count DESC") | {
+    "flipped": _CHANGED,
+    "regressed": "regression DESC",
+    "mixed": _CHANGED,
 }
+"""By kind, the strongest case first."""
 
 
 def tasks(
@@ -89,11 +87,16 @@ def tasks(
     limit: int = 1000,
 ) -> list[Task]:
     """The tasks of a selection; of one kind, the strongest case first."""
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"tasks of kind {kind!r}: expected one of {', '.join(KINDS)}")
     per_step = select(query, Sql(_PER_STEP, (solved,)), Sql("GROUP BY 1, 2, 3, 4, 5, 6"), _HAS_TASK)
-    which, order = _KINDS[kind] if kind else ("TRUE", "flips DESC, regression DESC NULLS LAST")
-    sql = Sql(f"SELECT * FROM ({_TASKS}) WHERE {which} ORDER BY {order}, dataset, task LIMIT ?")
-    sql = Sql(sql.text, (int(limit),)).fill(per_step)
-    return [Task(*row) for row in engine.rows(sql)]
+    order = _ORDERS[kind] if kind else _CHANGED
+    sql = Sql(
+        f"SELECT * FROM ({_TASKS}) WHERE kind = coalesce(?, kind) "
+        f"ORDER BY {order}, dataset, task LIMIT ?",
+        (kind, int(limit)),
+    )
+    return [Task(*row) for row in engine.rows(sql.fill(per_step))]
 
 
 _HAS_TASK = Sql('r."task" IS NOT NULL')

@@ -54,7 +54,7 @@ class RibbonOf(Selection, kw_only=True):
 
 class TasksOf(Selection, kw_only=True):
     kind: Text = ""
-    """`never`, `always`, `flipped`, `regressed`, `mixed`; empty: all."""
+    """`flipped`, `regressed`, `mixed`, `never`, `always` or `not scored`; empty: all."""
     order: Text = "-flips"
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
     at: Whole = 0

@@ -232,21 +232,6 @@ def tasks(desk: Desk, ask: p.TasksOf) -> s.Tasks:
 
 
 def _task(task: Any) -> s.TaskRow:
-    """Every task is of one kind: the kinds of a selection add up to it."""
-    if task.best_rate is None:
-        kind = "not scored"
-    elif task.best_rate == 0:
-        kind = "never"
-    elif task.worst_rate == 1:
-        kind = "always"
-    elif task.last_rate is None:
-        kind = "mixed"  # without steps nothing comes before anything
-    elif task.best_rate >= 0.5 > task.last_rate:
-        kind = "regressed"
-    elif task.first_rate < 0.5 <= task.last_rate:
-        kind = "flipped"
-    else:
-        kind = "mixed"
     return s.TaskRow(
         task=task.task,
         dataset=task.dataset,
@@ -258,7 +243,7 @@ def _task(task: Any) -> s.TaskRow:
         last_rate=task.last_rate,
         best_rate=task.best_rate,
         flips=task.flips,
-        kind=kind,
+        kind=task.kind,
     )
 
 

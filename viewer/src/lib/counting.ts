@@ -3,10 +3,10 @@ import type { Bar, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepColumn
 import { groupName } from "./group";
 import { finite } from "./num";
 import { term } from "./query";
+import { flips, kindOf, rates } from "./solved";
 
 const FACETS = ["split", "fate", "stop_reason", "error_kind", "environment", "dataset", "tools", "flags", "labels"];
 const NUMBERS = ["reward", "advantage", "response_tokens", "turns", "step"] as const;
-const SOLVED = 0.5;
 const ENDS = ["dropped", "masked", "rejected", "failed"];
 
 const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
@@ -105,32 +105,28 @@ export function tasksOf(rows: Row[], kind: string, order: string, at: number): T
 }
 
 function task(rows: Row[]): TaskRow {
-  const steps = [...Map.groupBy(rows.filter((row) => row.step !== null), (row) => row.step ?? 0)].toSorted((a, b) => a[0] - b[0]);
-  const lists = steps.length ? steps.map(([, list]) => list) : [rows];
-  const rates = lists.map((list) => mean(known(list.map((row) => row.reward)).map((r) => (r >= SOLVED ? 1 : 0)))).filter((r): r is number => r !== null);
-  const [first, last] = steps.length ? [rates[0] ?? null, rates.at(-1) ?? null] : [null, null];
-  const best = rates.length ? Math.max(...rates) : null;
-  const flips = rates.filter((rate, i) => i > 0 && rate >= 0.5 !== (rates[i - 1] ?? 0) >= 0.5).length;
-  let kind = "mixed";
-  if (best === null) kind = "not scored";
-  else if (best === 0) kind = "never";
-  else if (Math.min(...rates) === 1) kind = "always";
-  else if (last !== null && best >= 0.5 && last < 0.5) kind = "regressed";
-  else if (first !== null && last !== null && first < 0.5 && last >= 0.5) kind = "flipped";
+  const steps = new Set(known(rows.map((row) => row.step)));
+  const lanes = [...Map.groupBy(rows, (row) => JSON.stringify([row.project, row.run, row.split])).values()].map(rates);
+  const all = lanes.flat();
+  const stepped = known(all.map(({ step }) => step));
+  const [begin, end] = [Math.min(...stepped), Math.max(...stepped)];
+  const at = (step: number): number | null => mean(all.filter((found) => found.step === step).map(({ rate }) => rate));
+  const [first, last] = [at(begin), at(end)];
+  const [best, worst] = all.length ? [Math.max(...all.map(({ rate }) => rate)), Math.min(...all.map(({ rate }) => rate))] : [null, null];
   return {
     task: rows[0]?.task ?? "",
     dataset: rows[0]?.dataset ?? null,
     rollouts: rows.length,
-    steps: steps.length,
-    first_step: steps[0]?.[0] ?? null,
-    last_step: steps.at(-1)?.[0] ?? null,
+    steps: steps.size,
+    first_step: steps.size ? Math.min(...steps) : null,
+    last_step: steps.size ? Math.max(...steps) : null,
     solved: 0,
     scored: 0,
     first_rate: first,
     last_rate: last,
     best_rate: best,
-    flips,
-    kind,
+    flips: lanes.flatMap(flips).length,
+    kind: kindOf(first, last, best, worst),
     preview: rows[0]?.prompt_preview ?? null,
   };
 }

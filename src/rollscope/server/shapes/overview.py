@@ -109,9 +109,9 @@ class TaskRow(msgspec.Struct, kw_only=True):
     last_rate: Number = None
     best_rate: Number = None
     flips: int = 0
-    """How often the task went from solved by none to solved by some, or back."""
+    """How often the task changed between mostly solved and mostly not."""
     kind: str = ""
-    """`never`, `always`, `flipped`, `regressed`, `mixed`."""
+    """`flipped`, `regressed`, `mixed`, `never`, `always` or `not scored`."""
     preview: str | None = None
 
 
