@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollscope.capture import background, redact, settings
+from rollscope.capture import background, settings
+from rollscope.model import redact
 from rollscope.sinks import KNOWN
 from rollscope.store import writers
 from rollscope.store.write import log

@@ -11,10 +11,10 @@ import pytest
 
 import rollscope
 from rollscope import Message, Rollout, Span, Tokens
-from rollscope.capture.redact import make_redactor, redact_names, redact_text
 from rollscope.cli import main
 from rollscope.cli.exporting import EXPORTERS
 from rollscope.model import Error, Part, ToolCall
+from rollscope.model.redact import make_redactor, redact_names, redact_text
 
 FILES = ("jsonl", "sft", "pairs", "atif", "parquet", "hf", "scout")
 

@@ -8,13 +8,13 @@
 Nothing here knows any trainer, and nothing here raises into one.
 """
 
+from ..model.sample import Sample
 from .begin import active, child_env, init, join
 from .context import bind
 from .live import LiveRollout
 from .ops import op
 from .problems import guard, report
 from .run import Run
-from .sample import Sample
 from .trace import rollout_trace_attr, rollout_trace_op
 
 __all__ = [

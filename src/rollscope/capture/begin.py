@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..model.redact import Redactor, redact_text
+from ..model.sample import Sample
 from .cluster import adopt, share
 from .launch import export_launch
 from .problems import guard, problems, report
-from .redact import Redactor, redact_text
 from .run import Run
-from .sample import Sample
 from .settings import setting
 from .setup import Setup, resolve
 

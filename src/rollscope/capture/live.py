@@ -19,10 +19,10 @@ import msgspec
 from ..model import Error, Message, Rollout, Span, Tokens, wire
 from ..model.chat import from_chat, to_chat
 from ..model.normalise import plain
+from ..model.redact import redact_message, redact_rollout, redact_span
 from ..model.repeats import FEWEST, repeat, shared
 from .context import Here, enter, here, leave
 from .problems import guard, odd, report
-from .redact import redact_message, redact_rollout, redact_span
 
 if TYPE_CHECKING:
     from .run import Run

@@ -17,6 +17,8 @@ import msgspec
 
 from ..model import Fact, Message, Rollout, keyed_id, prompt_task, wire
 from ..model.identity import id_maker
+from ..model.redact import Redactor, redact_fact, redact_rollout
+from ..model.sample import Sampler
 from ..store.write.log import Entry, LogWriter, Place
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
 from .annotation import named_facts
@@ -24,8 +26,6 @@ from .background import Background
 from .host import on_host
 from .live import LiveRollout, as_message
 from .problems import guard, odd, problems, swallowed
-from .redact import Redactor, redact_fact, redact_rollout
-from .sample import Sampler
 from .setup import Setup
 
 _NOT_ENCODED = "could not be encoded"

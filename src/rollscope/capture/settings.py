@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ..model.redact import redact_names
+from ..model.sample import Sample
 from .problems import report
-from .redact import redact_names
-from .sample import Sample
 
 QUEUE = 10**9
 """Bytes that may be on their way to the disk: one large training step, logged at once."""

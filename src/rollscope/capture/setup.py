@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..model.normalise import plain
+from ..model.redact import Redactor, clean_settings, make_redactor
+from ..model.sample import Sample
 from ..store import paths
 from ..store.write.log import Limits
 from ..store.writers import BEAT
 from .launch import launch_name, worker_name
-from .redact import Redactor, clean_settings, make_redactor
-from .sample import Sample
 from .settings import MIN_FREE, QUEUE, SINKS_WAIT, check_sinks, setting
 
 

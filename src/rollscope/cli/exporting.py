@@ -13,9 +13,9 @@ from .opening import add_query, opened, text
 from .output import Failed, json_line, progress, say
 
 if TYPE_CHECKING:
-    from ..capture.redact import Redactor
     from ..formats import Cleaner, State, Target
     from ..model import Rollout
+    from ..model.redact import Redactor
     from ..query import Store
 
 ORDER = "step,group,index"
@@ -187,7 +187,7 @@ def export(args: argparse.Namespace) -> int:
 
 
 def redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
-    from ..capture.redact import make_redactor, redact_names
+    from ..model.redact import make_redactor, redact_names
 
     names = [name for text in args.redact for name in redact_names(text)]
     if args.redact and not names:

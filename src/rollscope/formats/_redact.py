@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ..capture.redact import Redactor, redact_rollout
 from ..model import Fact, Rollout, Tokens
+from ..model.redact import Redactor, redact_rollout
 from ..model.tokens import KNOWN_STREAMS
 
 NAMES = ("key", "project", "run", "launch", "split", "dataset", "task", "group", "worker")

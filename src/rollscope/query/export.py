@@ -11,8 +11,8 @@ import msgspec
 from rollscope.formats import Cleaner, Plan, State, Target, Work
 
 if TYPE_CHECKING:
-    from rollscope.capture.redact import Redactor
     from rollscope.model import Rollout
+    from rollscope.model.redact import Redactor
     from rollscope.store.read.many import Whole
 
     from .store import Store

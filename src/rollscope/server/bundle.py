@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
-from ..capture.redact import Redactor, clean_json, make_redactor, redact_rollout
 from ..checks.align import plain_text
 from ..model import Message, Rollout
+from ..model.redact import Redactor, clean_json, make_redactor, redact_rollout
 from ..query import Store
 from ..store.read.bodies import Sketch
 from . import params as p

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from ..capture.sample import Sample, draw
+from ..model.sample import Sample, draw
 
 
 class Slot(NamedTuple):

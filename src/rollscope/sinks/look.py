@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from duckdb import DuckDBPyConnection
 
-from ..capture.sample import Sample
+from ..model.sample import Sample
 from ..store.read.reader import Reader
 from .choose import Row, Slot, choose, waits_for_step
 from .journal import Journal, Pair

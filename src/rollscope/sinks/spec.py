@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
-from ..capture.sample import Sample
+from ..model.sample import Sample
 from .base import Sink
 
 KNOWN = ("trackio", "mlflow", "weave", "otlp")

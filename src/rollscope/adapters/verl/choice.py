@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...capture.sample import Sample, draw
+from ...model.sample import Sample, draw
 
 _REMEMBERED = 64  # (step, split) pairs whose counts are kept in mind
 

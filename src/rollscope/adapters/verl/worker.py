@@ -25,8 +25,8 @@ from ... import capture
 from ...capture import guard
 from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
-from ...capture.sample import draw
 from ...model import Rollout
+from ...model.sample import draw
 from .choice import Choice
 from .convert import Job, convert, counts_versions, identity, places, step_of, task_of
 from .patching import replace, wrap_class

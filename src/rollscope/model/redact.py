@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from ..model import Error, Fact, Message, Part, Rollout, Span, Tokens, ToolCall
-from ..model.normalise import plain
+from .normalise import plain
+from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
+from .tokens import Tokens
 
 Redactor = Callable[[str], str]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..model import Rollout
+from .records import Rollout
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
