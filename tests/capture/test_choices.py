@@ -193,8 +193,8 @@ def test_redacted_text_never_reaches_the_disk(own_store: Path) -> None:
             reference="Zürich",
             sampling={"stop": [secret], "stop_token_ids": [1, 2, 3, 4]},
         )
-        run.log(rollout)
-        run.annotate(rollout.id, note=f"see {secret}")
+        (id,) = run.log(rollout)
+        run.annotate(id, note=f"see {secret}")
         with run.rollout(task="u") as r:
             r.message("tool", secret)
             with r.span("call", key=secret, prompt_ids=[1, 2, 3, 4, 5]) as span:

@@ -6,6 +6,9 @@ import collections
 import itertools
 import json
 import shutil
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -310,6 +313,41 @@ def test_children_of_multiprocessing_write_what_they_logged(own_store: Path) -> 
     assert sorted(r["task"] for r in reading.rollouts(own_store)) == [
         f"child-{n}" for n in range(3)
     ]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_children_of_multiprocessing_that_begin_a_run_write_what_they_logged(
+    own_store: Path, tmp_path: Path, method: str
+) -> None:
+    program = tmp_path / "program.py"  # a file: forkserver and spawn import it again
+    program.write_text(
+        textwrap.dedent("""
+        import multiprocessing, sys
+
+        def work(n):
+            import rollscope
+            run = rollscope.init(project="p", run=f"r{n}")
+            for i in range(80):
+                run.log(rollscope.Rollout(task=f"{n}/{i}"))
+            if n == 1:
+                raise ValueError("boom")
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context(sys.argv[1])
+            children = [context.Process(target=work, args=(n,)) for n in range(2)]
+            [c.start() for c in children]
+            [c.join() for c in children]
+            assert [c.exitcode for c in children] == [0, 1]
+        """)
+    )
+    subprocess.run([sys.executable, program, method], check=True, capture_output=True)
+    assert collections.Counter(r["task"] for r in reading.rollouts(own_store)) == {
+        f"{n}/{i}": 1 for n in range(2) for i in range(80)
+    }
+    assert {i.run: (i.finished is not None, i.crashed) for i in reading.infos(own_store)} == {
+        "r0": (True, False),
+        "r1": (True, True),
+    }
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rollscope
-from rollscope import Error, Message, Rollout, Tokens
+from rollscope import Error, Message, Rollout, Span, Tokens
 from rollscope.model import keyed_id
 
 from . import reading
@@ -39,7 +39,7 @@ def test_a_rollout_is_recorded_as_it_was_when_logged(own_store: Path) -> None:
     ids[:] = 0
     run.finish()
     (got,) = reading.rollouts(own_store)
-    assert got["id"] == id == rollout.id
+    assert got["id"] == id
     assert (got["step"], got["task"], got["index"]) == (12, "q-1", 3)
     assert got["meta"] == {"list": [1]}
     assert "reward" not in got
@@ -58,6 +58,39 @@ def test_a_step_of_its_own_wins_over_the_step_of_the_batch(own_store: Path) -> N
     run.log([Rollout(task="a", step=3), Rollout(task="b")], step=7)
     run.finish()
     assert {r["task"]: r["step"] for r in reading.rollouts(own_store)} == {"a": 3, "b": 7}
+
+
+def test_one_object_that_is_changed_and_logged_again_is_another_rollout(own_store: Path) -> None:
+    run = rollscope.init()
+    rollout = Rollout(messages=said("2+2?"))
+    ids = []
+    for n in range(8):
+        rollout.messages = said(f"{n}+{n}?", str(2 * n))
+        ids += run.log(rollout, step=n)
+    batch = run.log([rollout, rollout])
+    run.finish()
+    found = reading.rollouts(own_store)
+    assert [r["id"] for r in found] == [*ids, *batch]
+    assert [r.get("step") for r in found] == [*range(8), None, None]
+    assert len({r["task"] for r in found}) == 8, "the task is a hash of each one's own prompt"
+    assert rollout == Rollout(messages=said("7+7?", "14")), "the caller's object is the caller's"
+
+
+def test_messages_may_come_from_a_generator(own_store: Path) -> None:
+    run = rollscope.init()
+    given: Any = (message for message in said("2+2?", "4"))
+    spans: Any = (Span(name=name) for name in ("think", "answer"))
+    run.log(Rollout(messages=given, spans=spans))
+    run.log(Rollout(task="t", messages=tuple(said("a", "b"))))  # type: ignore[arg-type]
+    run.log([Rollout(task="t", messages=iter(said(str(n)))) for n in range(2)])  # type: ignore[arg-type]
+    run.log(Rollout(task="none", messages=None, spans=None))  # type: ignore[arg-type]
+    run.finish()
+    assert run.counters.dropped == {}
+    found = reading.rollouts(own_store)
+    texts = [[m["content"] for m in r["messages"]] for r in found]
+    assert texts == [["2+2?", "4"], ["a", "b"], ["0"], ["1"], []]
+    assert found[0]["task"].startswith("prompt-")
+    assert [s["name"] for s in found[0]["spans"]] == ["think", "answer"]
 
 
 def test_a_rollout_without_a_task_gets_the_hash_of_its_prompt(own_store: Path) -> None:

@@ -175,6 +175,7 @@ def _begin(
         if adapter is not None:
             run.add_adapter(adapter, version, seams)
         _runs.append(run)
+    _finish_with_multiprocessing()
     export_launch(setup.launch)
     run.start()
     share()
@@ -182,7 +183,9 @@ def _begin(
 
 
 def _finish_all() -> None:
-    is_crash = getattr(sys, "last_value", None) is not None  # an exception ended the program
+    # The exception that ended the program; multiprocessing calls this while it is on its way out.
+    ended_by = getattr(sys, "last_value", None) or sys.exception()
+    is_crash = ended_by is not None and not isinstance(ended_by, SystemExit)
     was_on = gc.isenabled()
     gc.disable()  # garbage may end the process: handles of Ray's actors do, once Ray is shut down
     try:
@@ -202,10 +205,21 @@ def _after_fork_in_child() -> None:
         run.after_fork()
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _runs:
-        # multiprocessing ends its children without atexit.
-        util.register_after_fork(
-            _runs[-1], lambda _: util.Finalize(None, _finish_all, exitpriority=0)
-        )
+        util.register_after_fork(_runs[-1], lambda _: _finish_with_multiprocessing())
+
+
+_finished_by: tuple[int, Any] | None = None
+
+
+def _finish_with_multiprocessing() -> None:
+    """Its children end without atexit, or without what was registered there before the fork;
+    but they call finalizers of their own."""
+    global _finished_by
+    process, util = map(sys.modules.get, ("multiprocessing.process", "multiprocessing.util"))
+    if process is None or util is None or process.parent_process() is None:
+        return
+    if _finished_by is None or _finished_by[0] != os.getpid():
+        _finished_by = os.getpid(), util.Finalize(None, _finish_all, exitpriority=0)
 
 
 atexit.register(_finish_all)

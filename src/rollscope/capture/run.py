@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -99,9 +100,10 @@ class Run:
         step: int | None = None,
         groups: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """Record one rollout or many; returns their ids. Ids and times are filled in.
+        """Record one rollout or many; returns their ids.
 
-        They may be changed as soon as this returns. `step` stands for those that have none.
+        They stay the caller's: nothing is written into them, and they may be changed and logged
+        again as soon as this returns. `step` stands for those that have none.
         `groups` is for processes that log one batch together: the size of each of its groups,
         here and elsewhere, by name. A `Sample` then keeps the same groups in all of them.
         """
@@ -115,8 +117,9 @@ class Run:
         ids, good = [], []
         for rollout in batch:
             try:
-                ids.append(self._identify(rollout, step))
-                good.append(rollout)
+                taken = self._identified(rollout, step)
+                ids.append(taken.id or "")
+                good.append(taken)
             except Exception as error:
                 ids.append("")
                 self._refuse(error)
@@ -142,17 +145,26 @@ class Run:
             return on_host(batch)
         return batch  # an odd tensor: each is then taken over by itself
 
-    def _identify(self, rollout: Rollout, step: int | None = None) -> str:
-        if rollout.id is None:
-            key = rollout.key
-            rollout.id = self.new_id() if key is None else self.id_of(key)
-        if rollout.time is None:
-            rollout.time = time.time()
-        if rollout.step is None and step is not None:
-            rollout.step = step
-        if rollout.task is None and rollout.messages:
-            rollout.task = _prompt_task(rollout.messages)
-        return rollout.id
+    def _identified(self, rollout: Rollout, step: int | None = None) -> Rollout:
+        """A copy with an id, a time and a task. Its messages are not copied, only listed: a
+        generator gives them once."""
+        taken = copy(rollout)
+        if type(taken.messages) is not list:
+            taken.messages = list(taken.messages or ())
+        if type(taken.spans) is not list:
+            taken.spans = list(taken.spans or ())
+        if taken.id is None:
+            key = taken.key
+            taken.id = self.new_id() if key is None else self.id_of(key)
+        elif type(taken.id) is not str:
+            taken.id = str(taken.id)
+        if taken.time is None:
+            taken.time = time.time()
+        if taken.step is None and step is not None:
+            taken.step = step
+        if taken.task is None and taken.messages:
+            taken.task = _prompt_task(taken.messages)
+        return taken
 
     def id_of(self, key: Any) -> str:
         """The id of the rollout that this launch calls `key`, whichever process logs it."""
@@ -200,7 +212,7 @@ class Run:
         try:
             id = rollout if key is None else self.id_of(key)
             if id is None:
-                raise TypeError("annotate needs the id of a rollout, or key=")
+                raise TypeError("annotate needs the id of a rollout (`log` returns it), or key=")
             if id in self._left_out:
                 return
             made = [self._fact(id, name, value) for name, value in named_facts(facts)]
@@ -242,8 +254,7 @@ class Run:
         if self._is_off:
             return LiveRollout(None, Rollout())
         try:
-            head = Rollout(**fields)
-            self._identify(head)
+            head = self._identified(Rollout(**fields))
             if self._sampler is not None and not self._sampler.admits(head, is_chosen):
                 self._leave_out([head])
                 return LiveRollout(None, head)
