@@ -1,0 +1,125 @@
+"""From what a watcher saw to the run: on a thread of its own, converted, problems told, logged.
+
+Decoding tokens takes milliseconds a rollout. Inside an event loop that also drives the
+inference engine, these would be idle time of the GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from .. import capture
+from ._seam import Seams, Watcher
+
+T = TypeVar("T")
+
+
+def converted(adapter: str, convert: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """What `convert` makes of this; the problems that it meets are told, each once."""
+    problems: list[str] = []
+    try:
+        return convert(*args, **kwargs, problems=problems)
+    finally:
+        for text in dict.fromkeys(problems):
+            capture.report(f"adapter {adapter}", text)
+
+
+class Later:
+    """Work for one run that is done in order, soon, and at the latest before the run finishes.
+
+    What it raises is counted and told.
+    """
+
+    def __init__(self, adapter: str, run: capture.Run) -> None:
+        self.adapter = adapter
+        self.run = run
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"rollscope-{self.adapter}")
+        self._last: Future[None] | None = None
+        self.run.before_finish.append(self.drain)
+
+    @classmethod
+    def of(cls, adapter: str, run: capture.Run) -> Later:
+        """The one of this adapter and run, for adapters that have no object to keep it in."""
+        known = (getattr(drain, "__self__", None) for drain in run.before_finish)
+        found = (k for k in known if isinstance(k, cls) and k.adapter == adapter)
+        return next(found, None) or cls(adapter, run)
+
+    def __call__(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        if self._process != os.getpid():
+            self._begin()  # the child of a fork has no thread yet
+        self._last = self._pool.submit(self._do, work, args, kwargs)
+
+    def drain(self) -> None:
+        """Wait until everything asked for so far is done."""
+        if self._last is not None and self._process == os.getpid():
+            self._last.result()
+
+    def _do(self, work: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        with capture.guard(f"adapter {self.adapter}"):
+            work(*args, **kwargs)
+
+
+class Recorder:
+    """Watches one trainer. A subclass has the watchers, and what is known between them."""
+
+    def __init__(self, adapter: str, trainer: Any) -> None:
+        self.adapter = adapter
+        self.trainer = trainer
+        self.run: capture.Run
+        self.later: Later
+        self.seams: Seams
+
+    def attach(
+        self,
+        watchers: Mapping[str, Watcher],
+        *,
+        name: str,
+        version: str | None,
+        supported: str,
+        lost: str = "nothing is recorded",
+        project: str | None = None,
+        run: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Join the run and watch these functions of the trainer. False: nothing is watched.
+
+        A trainer that lacks one of them is told, as `name` and `version`. One that is watched
+        already stays as it is, until its run is over.
+        """
+        before = getattr(self.trainer, "_rollscope", None)
+        if before is not None and before.run.is_on:
+            return False
+        self.seams = Seams(self.adapter, f"{name} {version or '(version not known)'}")
+        if not self.seams.fit(self.trainer, watchers, f"{lost}. Supported: {supported}"):
+            return False
+        joined = capture.join(
+            project,
+            run,
+            adapter=self.adapter,
+            version=version,
+            seams=tuple(watchers),
+            asked=True,
+            config=config,
+        )
+        if joined is None:
+            return False
+        if before is not None:
+            before.seams.restore()
+        self.run, self.later = joined, Later(self.adapter, joined)
+        self.trainer._rollscope = self
+        self.seams.watch(self.trainer, watchers, lost)
+        return True
+
+    def log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Convert and log, on the thread of our own."""
+        self.later(self._log, convert, *args, **kwargs)
+
+    def _log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.run.log(converted(self.adapter, convert, *args, **kwargs))

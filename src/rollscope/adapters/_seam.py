@@ -1,0 +1,391 @@
+"""How an adapter takes hold of a trainer, and lets go of it.
+
+A *seam* is a function of the trainer that an adapter watches. Its *watcher* is a generator
+function. The watcher names those parameters of the trainer's function that it wants to see,
+and yields once, where the trainer's own code runs:
+
+    def train_step(batch):        # watches Trainer.train_step(self, batch, *, lr=1e-6)
+        size = len(batch)         # before the trainer's code
+        loss = yield              # the trainer runs; what it returns or raises arrives here
+        note(size, loss)          # after it
+
+- The trainer's function gets the arguments it was called with, and its caller gets what it
+  returned or raised. Only `yield {"batch": other}` gives it another argument.
+- A watcher that returns before it yields lets this call pass. What it raises itself is
+  counted and told, and never reaches the trainer.
+- Parameters are found by name, in the signature that the function has when it is replaced. A
+  function without one of them is not watched, and that is told. A parameter with a default
+  may be missing; one before a `/` is found by its position where it has another name; and
+  `**rest` is everything that the call gave, by the trainer's names.
+- Plain, async and generator functions are watched alike, in modules, classes and objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from inspect import Parameter
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from .. import capture
+
+Watcher = Callable[..., Generator[Mapping[str, Any] | None, Any, None]]
+
+_ABSENT: Any = object()
+
+_ours: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Functions that we put in place. An attribute would not do as a mark: Ray wraps the methods
+of its actors, and copies their attributes."""
+
+
+def original(function: Any) -> Any:
+    """The trainer's own function, where `function` is one that we put in its place."""
+    return function.__wrapped__ if is_ours(function) else function
+
+
+def is_ours(function: Any) -> bool:
+    return function in _ours
+
+
+def in_place_of(function: Any, ours: Any) -> Any:
+    """`ours`, made to look like the trainer's function and to be known as ours."""
+    functools.update_wrapper(ours, function)
+    _ours.add(ours)
+    return ours
+
+
+class Seams:
+    """The functions that an adapter has replaced, and how they were before."""
+
+    def __init__(
+        self, adapter: str, trainer: str, arrive: Callable[[str, str], Any] | None = None
+    ) -> None:
+        """`trainer` is its name and version, for what is told. `arrive`: see `ByName`."""
+        self.adapter = adapter
+        self.trainer = trainer
+        self._arrive = arrive
+        self._watching: list[_Seam] = []
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def fit(self, owner: Any, paths: Mapping[str, Watcher], lost: str) -> bool:
+        """Are all these functions there, with the parameters that are looked at?
+
+        `paths` are names, or ways such as `tracker.log`, with their watchers. If one is not
+        there, it is told, and that therefore `lost`.
+        """
+        wrong = [text for path in paths if (text := _misfit(owner, path, paths[path]))]
+        if wrong:
+            self._tell(owner, wrong, lost)
+        return not wrong
+
+    def watch(self, owner: Any, paths: Mapping[str, Watcher], lost: str) -> list[str]:
+        """Watch those of these functions that fit; the others are told. Returns their paths.
+
+        A function that is watched already stays as it is.
+        """
+        done = []
+        for path, watcher in paths.items():
+            wrong = _misfit(owner, path, watcher)
+            if not wrong:
+                try:
+                    self._watch(owner, path, watcher)
+                except (AttributeError, TypeError) as error:  # slots, frozen, read-only
+                    wrong = f"{_label(owner)}.{path} could not be watched ({error})"
+            if wrong:
+                self._tell(owner, [wrong], lost)
+            else:
+                done.append(path)
+        return done
+
+    def _watch(self, owner: Any, path: str, watcher: Watcher) -> None:
+        holder, name, found = _found(owner, path)
+        function = getattr(found, "__func__", found) if isinstance(holder, type) else found
+        if is_ours(getattr(function, "__func__", function)):
+            return
+        ours = self.watched(function, watcher, path)
+        if self._arrive is not None:
+            ours = in_place_of(function, ByName(ours, self._arrive, holder.__name__, name))
+        self.replace(holder, name, ours if function is found else type(found)(ours))
+
+    def watched(self, function: Any, watcher: Watcher, name: str) -> Any:
+        """The function, watched, and put nowhere yet. TypeError: it lacks a parameter."""
+        seam = _Seam(function, watcher, f"adapter {self.adapter}: {name}")
+        if seam.lacking:
+            raise TypeError(seam.lacks())
+        self._watching.append(seam)
+        return in_place_of(function, _wrapper(seam))
+
+    def replace(self, owner: Any, name: str, ours: Any) -> None:
+        """Put `ours` in the place of a function of this module, class or object."""
+        before = _own(owner).get(name, _ABSENT)
+        setattr(owner, name, ours)
+        self._replaced.append((owner, name, original(before), ours))
+
+    def restore(self) -> None:
+        """Put back what was there, the last first. Where somebody has since put a function of
+        his own around ours, ours stays inside it and only passes calls on."""
+        while self._replaced:
+            owner, name, before, ours = self._replaced.pop()
+            if _own(owner).get(name) is not ours:
+                continue
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        for seam in self._watching:
+            seam.watcher = None
+        self._watching.clear()
+
+    def _tell(self, owner: Any, wrong: Iterable[str], lost: str) -> None:
+        text = " and ".join(wrong)
+        capture.report(f"adapter {self.adapter}", f"{self.trainer}: {text}; {lost}")
+
+
+class ByName:
+    """A watched function of a module that is pickled by its name.
+
+    A function that is not the one its module defined is pickled by value, with everything it
+    holds. This one is pickled as `arrive(module, name)`, which gives the function of the
+    process where it arrives.
+    """
+
+    def __init__(
+        self, function: Any, arrive: Callable[[str, str], Any], module: str, name: str
+    ) -> None:
+        self._function = function
+        self._address = arrive, (module, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return self._address
+
+
+# -- finding functions and what they lack ----------------------------------------------
+
+
+def _found(owner: Any, path: str) -> tuple[Any, str, Any]:
+    """Who has the function at the end of a path, its name there, and the function, or None.
+
+    In a class it is found as it stands there: a `staticmethod` is one.
+    """
+    *way, name = path.split(".")
+    for step in way:
+        owner = getattr(owner, step, None)
+    if isinstance(owner, type):
+        return owner, name, inspect.getattr_static(owner, name, None)
+    return owner, name, getattr(owner, name, None)
+
+
+def _misfit(owner: Any, path: str, watcher: Watcher) -> str | None:
+    """What is wrong with a function that is to be watched, in words; None if nothing is."""
+    holder, name, found = _found(owner, path)
+    if found is None:
+        near = [] if holder is None else difflib.get_close_matches(name, dir(holder))
+        return f"{_label(owner)} has no {path}" + (f" (it has {', '.join(near)})" if near else "")
+    function = getattr(found, "__func__", found) if isinstance(holder, type) else found
+    seam = _Seam(original(function), watcher, path)
+    return f"{_label(owner)}.{path} {seam.lacks()}" if seam.lacking else None
+
+
+def _label(owner: Any) -> str:
+    return str(getattr(owner, "__name__", type(owner).__name__))
+
+
+def _own(owner: Any) -> Mapping[str, Any]:
+    """The attributes that this very object has, not its class."""
+    found: Mapping[str, Any] = getattr(owner, "__dict__", {})
+    return found
+
+
+# -- one watched function --------------------------------------------------------------
+
+
+class _Argument(NamedTuple):
+    """Where a call has what the watcher wants to see."""
+
+    name: str
+    place: int | None
+    """Among the arguments that come without a name; None: it always comes with one."""
+    default: Any
+    is_taken: bool
+    """Does the trainer's function take it?"""
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.name in kwargs:
+            return kwargs[self.name]
+        if self.place is not None and self.place < len(args):
+            return args[self.place]
+        if self.default is Parameter.empty:
+            raise TypeError(f"called without {self.name!r}")
+        return self.default
+
+
+class _Seam:
+    """A function of the trainer and its watcher."""
+
+    def __init__(self, function: Any, watcher: Watcher, where: str) -> None:
+        self.function = function
+        self.watcher: Watcher | None = watcher
+        self.where = where
+        self.signature = _signature(function)
+        wanted = _signature(watcher).parameters
+        self.takes_rest = any(p.kind is Parameter.VAR_KEYWORD for p in wanted.values())
+        self.arguments = {
+            name: _argument(self.signature, parameter, n)
+            for n, (name, parameter) in enumerate(wanted.items())
+            if parameter.kind is not Parameter.VAR_KEYWORD
+        }
+        self.first = [n for n, p in wanted.items() if p.kind is Parameter.POSITIONAL_ONLY]
+        self.lacking = [
+            name
+            for name, found in self.arguments.items()
+            if not found.is_taken and found.default is Parameter.empty
+        ]
+
+    def lacks(self) -> str:
+        return f"has no parameter {', '.join(self.lacking)}: it is {self.signature}"
+
+    def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The watcher of this call; it has not run yet."""
+        if self.watcher is None:
+            return iter(())
+        found = {name: a.of(args, kwargs) for name, a in self.arguments.items()}
+        first = [found.pop(name) for name in self.first]
+        return self.watcher(*first, **(self._rest(args, kwargs) | found))
+
+    def _rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.takes_rest:
+            return {}
+        rest: dict[str, Any] = {}
+        for name, value in self.signature.bind(*args, **kwargs).arguments.items():
+            is_more = self.signature.parameters[name].kind is Parameter.VAR_KEYWORD
+            rest |= value if is_more else {name: value}
+        return rest
+
+
+def _signature(function: Any) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # written in C, and silent about it
+        return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _argument(theirs: inspect.Signature, wanted: Parameter, n: int) -> _Argument:
+    """Where a call has this parameter, the n-th of the watcher's."""
+    kinds = {p.kind for p in theirs.parameters.values()}
+    named = {
+        name: p
+        for name, p in theirs.parameters.items()
+        if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    }
+    unnamed = [name for name, p in named.items() if p.kind is not Parameter.KEYWORD_ONLY]
+    name = wanted.name
+    if name in named:
+        default = named[name].default
+        if default is Parameter.empty:
+            default = wanted.default
+        return _Argument(name, unnamed.index(name) if name in unnamed else None, default, True)
+    if wanted.kind is Parameter.POSITIONAL_ONLY:
+        if n < len(unnamed):
+            return _Argument(unnamed[n], n, wanted.default, True)
+        if Parameter.VAR_POSITIONAL in kinds:
+            return _Argument(name, n, wanted.default, True)
+    return _Argument(name, None, wanted.default, Parameter.VAR_KEYWORD in kinds)
+
+
+class _Call:
+    """One call of a watched function, from the watcher's side."""
+
+    def __init__(self, seam: _Seam, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.result: Any = None
+        self.goes_on = False
+        """The result is a coroutine: the trainer's code has not run yet."""
+        self._seam = seam
+        self._watcher: Any = None
+        with capture.guard(seam.where):
+            watcher = seam.begin(args, kwargs)
+            changes = next(watcher, _ABSENT)
+            if changes is not _ABSENT:
+                self._change(changes or {})
+                self._watcher = watcher
+
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        args, kwargs = list(self.args), dict(self.kwargs)
+        for wanted, value in changes.items():
+            name, place, _, is_taken = self._seam.arguments[wanted]
+            if place is not None and place < len(args):
+                args[place] = value
+            elif is_taken:
+                kwargs[name] = value
+        self.args, self.kwargs = tuple(args), kwargs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._watcher is None or (self.goes_on and error is None):
+            return
+        with capture.guard(self._seam.where):
+            if error is None:
+                self._go_on(self._watcher.send, self.result)
+                return
+            try:
+                self._go_on(self._watcher.throw, error)
+            except BaseException as raised:
+                # Python lets no StopIteration out of a generator.
+                is_stop = isinstance(error, StopIteration) and raised.__cause__ is error
+                if raised is not error and not is_stop:
+                    raise
+            finally:
+                error.__traceback__ = traceback  # without the watcher's lines
+
+    def _go_on(self, resume: Callable[[Any], Any], given: Any) -> None:
+        with contextlib.suppress(StopIteration):
+            resume(given)
+            raise RuntimeError("a watcher yields once")
+
+
+def _wrapper(seam: _Seam) -> Any:
+    """A function of the same kind as the trainer's: plain, async, or a generator."""
+    function = seam.function
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with _Call(seam, args, kwargs) as call:
+            call.result = function(*call.args, **call.kwargs)
+            call.goes_on = inspect.iscoroutine(call.result)
+        return _awaited(call) if call.goes_on else call.result
+
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        with _Call(seam, args, kwargs) as call:
+            call.result = await function(*call.args, **call.kwargs)
+        return call.result
+
+    def generator(*args: Any, **kwargs: Any) -> Any:
+        with _Call(seam, args, kwargs) as call:
+            call.result = yield from function(*call.args, **call.kwargs)
+        return call.result
+
+    if inspect.isgeneratorfunction(function):
+        return generator
+    return coroutine if inspect.iscoroutinefunction(function) else plain
+
+
+async def _awaited(call: _Call) -> Any:
+    """The rest of a call whose function is plain and gave a coroutine."""
+    with call:
+        call.goes_on = False
+        call.result = await call.result
+    return call.result
