@@ -29,7 +29,7 @@ class Trainer:
 def example() -> dict[str, Any]:
     """The page's adapter, as a module."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(code.splitlines()) < 150
+    assert len(code.splitlines()) < 75
     module: dict[str, Any] = {}
     exec(code, module)
     return module
@@ -50,7 +50,7 @@ def row(tokenizer: ByteTokenizer) -> Any:
 
 def test_the_example_adapter_records(own_store: Path) -> None:
     trainer, module = Trainer(), example()
-    module["attach"](trainer)
+    assert module["attach"](module["attach"](trainer)) is trainer
     batch = [row(trainer.tokenizer)]
     before = copy.deepcopy(batch)
     assert trainer.step(batch) == 1
@@ -81,6 +81,19 @@ def test_the_example_adapter_is_off_when_told_and_harmless_when_broken(
     module["attach"](trainer)
     assert trainer.step([row(trainer.tokenizer)]) == 1
     finish()
+
+
+def test_the_example_adapter_tells_what_it_does_not_find(
+    own_store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Changed(Trainer):
+        def step(self, rows: list[Any]) -> int:  # type: ignore[override]
+            return len(rows)
+
+    trainer = example()["attach"](Changed())
+    assert trainer.step([1, 2]) == 2 and "step" not in vars(trainer)
+    assert "MyTrainer 1.0: Changed.step has no parameter batch: it is (rows: " in caplog.text
+    assert capture.active() is None
 
 
 def test_lists_of_another_length_are_missing_in_the_example_too() -> None:

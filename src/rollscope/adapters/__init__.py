@@ -7,10 +7,11 @@ writes offers `recognise(path) -> bool` and `read(path) -> Iterator[Rollout | Pr
 Trainer packages are never imported from here unless they are already loaded or were asked
 for by name. Modules with a leading underscore are shared by all adapters:
 
+- `_seam`: watching a trainer's functions; `_record`: from there to the run;
 - `_decode`: token ids to text with the end of each token, exact to the byte;
 - `_messages`: a flat row of ids and a mask to messages; `_rows`: several rows of one rollout;
 - `_arrays`: one device-to-host copy per tensor per batch;
-- `_later`: work on a thread of its own; `_imports`: wait for a module without importing it;
+- `_imports`: wait for a module without importing it; `_repeats`: names that are used twice;
 - `_lines`: files of one JSON object a line.
 
 docs/adapters.md shows how to add a trainer.

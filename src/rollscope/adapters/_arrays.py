@@ -48,6 +48,11 @@ def number(value: Any) -> float | None:
         return None
 
 
+def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a trainer's metrics that are one number each."""
+    return {name: value for name, value in values.items() if number(value) is not None}
+
+
 def same_length(name: str, values: Any, n: int, problems: list[str]) -> Any:
     """`values` if there is one for each of `n` rows; else None, and the reason in `problems`.
 

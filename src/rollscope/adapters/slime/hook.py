@@ -1,4 +1,4 @@
-"""The functions that slime calls with every batch. None keeps slime from anything: those that log
+"""The functions that slime calls with every batch. They keep slime from nothing: those that log
 return False, and slime logs on."""
 
 from __future__ import annotations
@@ -10,8 +10,17 @@ from typing import Any
 
 from ... import capture
 from ...capture import Run, guard
-from .._later import Later
+from .._arrays import numbers
+from .._record import Later, converted
 from .convert import FIELDS, convert, flat, number_of
+
+_DROPPED = "not in the batch: the dynamic sampling filter dropped it, or there were too many"
+
+_LATER_FIELDS = frozenset({"rollout_id", "trace"})
+"""Fields that older versions of slime do not have."""
+
+_generated: list[Any] = []
+"""Samples of the rollout that is being made, until `log` comes."""
 
 
 def log(
@@ -20,21 +29,23 @@ def log(
     samples: Any,
     rollout_extra_metrics: Mapping[str, Any] | None = None,
     rollout_time: float | None = None,
+    *_: Any,
 ) -> bool:
     """For `--custom-rollout-log-function-path`."""
     with guard("adapter slime: rollouts"):
         run = _join(args)
         if run is not None:
             given = [_frozen(sample) for sample in flat(samples)]
-            size = getattr(args, "n_samples_per_prompt", None)
-            _later(run)(_record, run, args, given, rollout_id, "train", None, size)
-            dropped = _others(given)
-            _later(run)(_record, run, args, dropped, rollout_id, "train", None, size, _DROPPED)
-            _metrics(run, args, rollout_id, rollout_extra_metrics, rollout_time)
+            later, size = Later.of("slime", run), getattr(args, "n_samples_per_prompt", None)
+            later(_log, run, args, given, rollout_id, "train", group_size=size)
+            others = _others(given)
+            later(_log, run, args, others, rollout_id, "train", _DROPPED, group_size=size)
+            seconds = {} if rollout_time is None else {"perf/rollout_time": rollout_time}
+            _metrics(run, rollout_id, {**(rollout_extra_metrics or {}), **seconds})
     return False
 
 
-def log_all(args: Any, all_samples: Any, data_source: Any = None) -> None:
+def log_all(args: Any, all_samples: Any, *_: Any) -> None:
     """For `--rollout-all-samples-process-path`: what was generated, before `log` gets what is
     trained on. The rest is recorded as dropped."""
     with guard("adapter slime: all samples"):
@@ -42,32 +53,18 @@ def log_all(args: Any, all_samples: Any, data_source: Any = None) -> None:
             _generated[:] = [_frozen(sample) for sample in flat(all_samples)]
 
 
-_generated: list[Any] = []
-"""Samples of the rollout that is being made, until `log` comes."""
-
-_DROPPED = "not in the batch: the dynamic sampling filter dropped it, or there were too many"
-
-
-def _others(given: list[Any]) -> list[Any]:
-    """Those generated samples that are not in the batch, by slime's own numbers."""
-    used = {number_of(sample) for sample in given}
-    others = [s for s in _generated if number_of(s) is not None and number_of(s) not in used]
-    _generated.clear()
-    return others
-
-
 def log_eval(
-    rollout_id: int, args: Any, data: Mapping[str, Any], extra_metrics: Any = None
+    rollout_id: int, args: Any, data: Mapping[str, Any], extra_metrics: Any = None, *_: Any
 ) -> bool:
     """For `--custom-eval-rollout-log-function-path`."""
     with guard("adapter slime: evaluation"):
         run = _join(args)
         if run is not None:
-            for dataset, found in data.items():
+            for name, found in data.items():
                 given = [_frozen(sample) for sample in flat(found.get("samples") or ())]
-                size = _eval_size(args, dataset)
-                _later(run)(_record, run, args, given, rollout_id, "eval", dataset, size)
-            _metrics(run, args, rollout_id, extra_metrics, None)
+                known = {"dataset": name, "group_size": _eval_size(args, name)}
+                Later.of("slime", run)(_log, run, args, given, rollout_id, "eval", **known)
+            _metrics(run, rollout_id, extra_metrics or {})
     return False
 
 
@@ -88,13 +85,7 @@ def _join(args: Any) -> Run | None:
 
 
 def _first(args: Any, *names: str) -> str | None:
-    found = (getattr(args, name, None) for name in names)
-    return next((str(value) for value in found if value), None)
-
-
-@functools.lru_cache(maxsize=4)
-def _later(run: Run) -> Later:
-    return Later("slime", run)
+    return next((str(v) for name in names if (v := getattr(args, name, None))), None)
 
 
 def _frozen(sample: Any) -> Any:
@@ -105,54 +96,50 @@ def _frozen(sample: Any) -> Any:
     for name in FIELDS.keys() - fields.keys() - _LATER_FIELDS:
         capture.report(
             "adapter slime",
-            f"slime is not as expected: its Sample has no {name!r}. What this seam gives is "
-            "missing from the rollouts; the rest is recorded.",
+            f"slime is not as expected: its Sample has no {name!r}. What it tells is missing "
+            "from the rollouts; the rest is recorded.",
         )
     return SimpleNamespace(**{**FIELDS, **copied})
 
 
-_LATER_FIELDS = frozenset({"rollout_id", "trace"})
-"""Fields that older versions of slime do not have."""
+def _others(given: list[Any]) -> list[Any]:
+    """Those generated samples that are not in the batch, by slime's own numbers."""
+    used = {number_of(sample) for sample in given}
+    others = [s for s in _generated if number_of(s) is not None and number_of(s) not in used]
+    _generated.clear()
+    return others
 
 
-def _record(
+def _log(
     run: Run,
     args: Any,
     samples: list[Any],
     step: int,
-    split_name: str,
-    dataset: str | None,
-    size: int | None,
+    split: str,
     dropped: str | None = None,
+    **known: Any,
 ) -> None:
-    problems: list[str] = []
-    rollouts = convert(
+    names = ("reward_key",) if split == "train" else ("eval_reward_key", "reward_key")
+    rollouts = converted(
+        "slime",
+        convert,
         samples,
         step=step,
-        split_name=split_name,
-        dataset=dataset,
-        group_size=size,
-        reward_key=getattr(args, "reward_key" if split_name == "train" else "eval_reward_key", None)
-        or getattr(args, "reward_key", None),
+        split_name=split,
+        reward_key=_first(args, *names),
         tokenizer=_tokenizer(getattr(args, "hf_checkpoint", None)),
         masks_off_policy=bool(getattr(args, "mask_offpolicy_in_partial_rollout", False)),
-        problems=problems,
+        **known,
     )
-    for problem in problems:
-        capture.report("adapter slime", problem)
+    prefix = "rollout_" if split == "train" else "eval_"
+    sampling = {n: getattr(args, prefix + n, None) for n in ("temperature", "top_p", "top_k")}
     for rollout in rollouts:
-        rollout.sampling = _sampling(args, split_name)
+        rollout.sampling = {n: value for n, value in sampling.items() if value is not None}
         if dropped is not None:
             rollout.trained_step = None
             if rollout.fate in ("generated", "scored"):
                 rollout.fate, rollout.fate_reason = "dropped", dropped
     run.log(rollouts)
-
-
-def _sampling(args: Any, split_name: str) -> dict[str, Any]:
-    prefix = "rollout_" if split_name == "train" else "eval_"
-    found = {n: getattr(args, prefix + n, None) for n in ("temperature", "top_p", "top_k")}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _eval_size(args: Any, dataset: str) -> int | None:
@@ -176,11 +163,7 @@ def _tokenizer(path: str | None) -> Any:
         return None
 
 
-def _metrics(
-    run: Run, args: Any, step: int, extra: Mapping[str, Any] | None, seconds: float | None
-) -> None:
-    values = {k: v for k, v in (extra or {}).items() if isinstance(v, (int, float))}
-    if seconds is not None:
-        values["perf/rollout_time"] = seconds
-    if values:
-        run.metrics(step, values)
+def _metrics(run: Run, step: int, values: Mapping[str, Any]) -> None:
+    found = numbers(values)
+    if found:
+        run.metrics(step, found)
