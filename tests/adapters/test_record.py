@@ -11,7 +11,7 @@ import pytest
 from rollscope import capture
 from rollscope.adapters._record import Later, Recorder, converted
 from rollscope.model import Rollout
-from rollscope.store.reader import Reader
+from rollscope.store.read.reader import Reader
 
 
 def test_work_is_done_in_order_and_before_the_run_ends(own_store: Path) -> None:
