@@ -1,24 +1,24 @@
-# Two commands: `make demo` and `make test`. The rest serves people who work on Rollscope.
+# Users need two commands: `make demo` and `make test`. The others are for people who work on Rollscope.
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-# A package index may fail for a moment: what installs is tried three times.
+# A package index may fail for a moment, so every install is tried three times.
 TRY := sh -c '"$$@" || { sleep 10; "$$@"; } || { sleep 30; "$$@"; }' sh
 PIP := -m pip install -q --disable-pip-version-check
 
 .PHONY: help setup demo test lint bench trainers viewer wheel chromium clean
 
 help:
-	@echo "make demo      set up, train the small demo policy, open the viewer (VIEW=0: do not)"
+	@echo "make demo      set up, train the small demo policy, open the viewer (VIEW=0: do not open it)"
 	@echo "make test      set up, lint, run every test"
 	@echo "make lint      ruff and mypy"
-	@echo "make races     the browser tests, with late answers and a slow browser"
-	@echo "make bench     measure speed and size beside Trackio, MLflow and Weave"
+	@echo "make races     run the browser tests with late answers and a slow browser"
+	@echo "make bench     measure speed and size, beside Trackio, MLflow and Weave"
 	@echo "make viewer    build the web page into the package (needs npm)"
-	@echo "make wheel     build the wheel, viewer inside"
-	@echo "make trainers  run the adapters against the real trainers (T=verl: against one)"
+	@echo "make wheel     build the wheel, with the viewer inside"
+	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them)"
 
 setup: $(READY)
 
@@ -28,7 +28,7 @@ $(READY): requirements/base.txt requirements/dev.txt pyproject.toml
 	$(TRY) $(PY) $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The peers live in an environment of their own: nothing of theirs is needed otherwise.
+# The peers live in an environment of their own, because nothing else needs their packages.
 PEERS := .venv-peers/.ready
 PEERS_PY := .venv-peers/bin/python
 
@@ -38,7 +38,8 @@ $(PEERS): requirements/base.txt requirements/peers.txt pyproject.toml
 	$(TRY) $(PEERS_PY) $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Programs that read exports, apart because one of them wants an older engine. No Rollscope there.
+# Programs that read our exports. They live apart because one of them needs an older engine, and
+# Rollscope is not installed there.
 READERS := .venv-readers/.ready
 
 $(READERS): requirements/readers.txt
@@ -57,12 +58,12 @@ test: lint viewer viewer-tests chromium $(PEERS) $(READERS)
 	$(PEERS_PY) -m pytest -n 2 --dist loadfile tests/peers  # the sinks, against the real systems
 	.venv-readers/bin/python -m pytest --confcutdir=tests/readers tests/readers  # exports, opened
 
-# What only goes well when answers come soon: here they come late and in any order, to a slow browser.
+# Finds code that works only if answers come soon: here they come late, in any order, to a slow browser.
 .PHONY: races
 races: setup viewer chromium
 	TEST_LATE=0.6 $(PY) -m pytest -n 2 --dist loadfile tests/browser
 
-# The store of the demo is the usual one, so that `rollscope ls` and its kind find it.
+# The demo writes to the usual store, so that `rollscope ls` and the other commands find it.
 demo: setup $(if $(filter 0,$(VIEW)),,viewer)
 	$(VENV)/bin/rollscope demo $(if $(filter 0,$(VIEW)),--no-view)
 
@@ -84,18 +85,18 @@ $(PAGE): viewer/node_modules/.package-lock.json viewer/index.html viewer/vite.co
 viewer-tests: viewer/node_modules/.package-lock.json
 	cd viewer && npm run -s check && npm run -s test
 
-# After a change of the server's types: the description, and the page's types from it.
+# After a change of the server's types: writes the API's description, and from it the page's types.
 .PHONY: api
 api: setup viewer/node_modules/.package-lock.json
 	$(PY) docs/make_openapi.py
 	cd viewer && npm run -s api
 
-# The pictures of docs/viewer.md are what the browser tests last saw of the demo.
+# The pictures of docs/viewer.md are the screenshots that the browser tests last took of the demo.
 .PHONY: pictures
 pictures:
 	for picture in docs/images/*.png; do cp out/screenshots/demo-$$(basename $$picture) $$picture; done
 
-# The browser that the tests look with: Debian's, installed when it is missing.
+# The browser of the tests: Debian's, installed if it is missing.
 chromium:
 	@command -v chromium >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -21,18 +21,18 @@ COMMANDS = {
     "view": ("running", "open the viewer"),
     "serve": ("running", "serve the viewer for a team"),
     "ls": ("finding", "list runs; with a query, rollouts"),
-    "grep": ("finding", "list rollouts that a query finds, with the words it found"),
+    "grep": ("finding", "list the rollouts that a query finds, with the words it found"),
     "tail": ("finding", "follow new rollouts"),
-    "group": ("finding", "the siblings of a rollout, side by side"),
-    "task": ("finding", "one task through training"),
+    "group": ("finding", "show the siblings of a rollout, side by side"),
+    "task": ("finding", "show one task through training"),
     "show": ("reading", "read one rollout"),
-    "diff": ("reading", "where two rollouts part"),
-    "import": ("importing", "bring in rollouts that others wrote"),
-    "export": ("exporting", "write rollouts for others to read"),
-    "bundle": ("running", "make a static site of rollouts, for any web server or bucket"),
+    "diff": ("reading", "show where two rollouts part"),
+    "import": ("importing", "bring in rollouts that other programs wrote"),
+    "export": ("exporting", "write rollouts for other programs and systems"),
+    "bundle": ("running", "make a static site of rollouts for any web server or bucket"),
     "compact": ("keeping", "merge small files, seal the logs of dead writers"),
     "rm": ("keeping", "remove a run"),
-    "doctor": ("keeping", "is everything recorded, readable and right?"),
+    "doctor": ("keeping", "check that everything is recorded, readable and consistent"),
 }
 """Each command: the module it lives in, and what it does."""
 
@@ -57,8 +57,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """argparse, but words of a query may stand behind options, and may begin with `-`, and so
-    may what to sort by: `--order -advantage`."""
+    """argparse, but the words of a query may stand behind options and may begin with `-`. So may
+    the value of `--order`: `--order -advantage`."""
     words = list(sys.argv[1:] if argv is None else argv)
     for at in [n for n, word in enumerate(words[:-1]) if word == "--order"][::-1]:
         words[at : at + 2] = [f"--order={words[at + 1]}"]
@@ -71,7 +71,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the process's exit code."""
+    """Run a command and return the exit code of the process."""
     from .output import Failed, say
 
     args = _parse(argv)

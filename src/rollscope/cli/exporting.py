@@ -1,4 +1,4 @@
-"""`export`: rollouts for others, as files or into another system."""
+"""`export`: rollouts for other programs, as files or sent to another system."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     from ..sinks import KNOWN
 
     known = [f"{name}: {exporter.help}" for name, exporter in EXPORTERS.items()]
-    known.append(f"{', '.join(KNOWN)}: another system (docs/sinks.md), with options behind a colon")
+    known.append(f"{', '.join(KNOWN)}: another system (docs/sinks.md); its options follow a colon")
     command.add_argument("format", metavar="FORMAT", help="; ".join(known))
     add_query(command)
     command.add_argument("--out", help="file or folder (default: standard output, for lines)")
@@ -150,18 +150,18 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="clean every text: emails,keys,phones,ips,module:function,regex=... "
-        "(a regex goes on to the end; the option may be given several times)",
+        help="clean these out of every text: emails,keys,phones,ips,module:function,regex=... "
+        "(a regex takes the rest of the value; may be given several times)",
     )
     command.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the other system, as behind the colon; may be given several times",
+        help="an option of the other system, like those behind the colon; may be repeated",
     )
     command.add_argument(
-        "--again", action="store_true", help="send to the other system what it got before, too"
+        "--again", action="store_true", help="also send what the other system already has"
     )
 
 
@@ -191,7 +191,7 @@ def redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
 
     names = [name for text in args.redact for name in redact_names(text)]
     if args.redact and not names:
-        raise Failed("--redact names nothing: nothing would be cleaned", 2)
+        raise Failed("--redact names nothing to clean", 2)
     try:
         return names, make_redactor(names) if names else None
     except (ValueError, ImportError, AttributeError) as error:
@@ -204,9 +204,9 @@ def _written(asked: Asked, target: Callable[[Cleaner | None], Target]) -> State:
     from ..query.export import export
 
     if asked.options:
-        raise Failed(f"{asked.name} takes no options, found {asked.options!r}", 2)
+        raise Failed(f"{asked.name} takes no options, but got {asked.options!r}", 2)
     if not asked.out or asked.out == "-":
-        raise Failed(f"{asked.name} is a folder of files: say where, --out FOLDER", 2)
+        raise Failed(f"{asked.name} writes a folder of files: say which one with --out FOLDER", 2)
     store = str(Path(asked.store.reader.root).absolute())
     plan = Plan(asked.name, store, asked.query, asked.order, tuple(asked.redact))
     out = Path(asked.out)
@@ -216,7 +216,7 @@ def _written(asked: Asked, target: Callable[[Cleaner | None], Target]) -> State:
         except CannotExport as error:
             raise Failed(str(error), 2) from None
         except KeyboardInterrupt:
-            say(f"interrupted. What is done lies in {out}.partial; the same command goes on.")
+            say(f"interrupted. The finished part lies in {out}.partial; the same command goes on.")
             raise
 
 

@@ -36,13 +36,19 @@ ROLLOUTS = (
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name in ("ls", "grep", "tail"):
         add_query(command)
-        command.add_argument("--limit", type=int, default=20, help="rows at most (default: 20)")
+        command.add_argument(
+            "--limit", type=int, default=20, help="at most so many rows (default: 20)"
+        )
     if name in ("ls", "grep"):
-        command.add_argument("--order", default="-time", help="e.g. -advantage, step,index")
+        command.add_argument(
+            "--order",
+            default="-time",
+            help="what to sort by (default: -time), e.g. -advantage or step,index",
+        )
     if name == "tail":
         command.add_argument("--once", action="store_true", help="print the newest and stop")
     if name == "group":
-        command.add_argument("id", help="id of a rollout of the group, or its beginning")
+        command.add_argument("id", help="id of any rollout of the group, or the beginning of one")
     if name == "task":
         command.add_argument("task", help="the task's key")
         add_query(command)
@@ -182,7 +188,7 @@ def _rollouts(store: Store, args: argparse.Namespace, snippets: bool = False) ->
     counts = chosen.counts()
     note = f"{len(rows):,} of {counts.matched:,} found, of {counts.total:,} in all"
     if counts.superseded:
-        note += f"; {counts.superseded:,} that a later launch made again are left out (launch:...)"
+        note += f"; {counts.superseded:,} replaced by a later launch are left out (launch:...)"
     say(note)
     return 0 if rows else 1
 

@@ -1,4 +1,4 @@
-"""`export trackio QUERY` and its kind: stored rollouts, sent to another system."""
+"""`export trackio QUERY` and the like: stored rollouts, sent to another system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def forward(asked: Asked) -> Done:
-    """Send what the query finds; what was sent before is left alone, unless `--again`."""
+    """Send the rollouts that the query finds, except those sent before (unless `--again`)."""
     from .. import sinks
     from ..formats import Cleaner
     from ..sinks.export import Busy, export
@@ -22,7 +22,7 @@ def forward(asked: Asked) -> Done:
     try:
         (spec,) = sinks.parse(f"{asked.name}:{asked.options}" if asked.options else asked.name)
     except ValueError as error:
-        raise Failed(f"{error}\nOr a file: {', '.join(EXPORTERS)}", 2) from None
+        raise Failed(f"{error}\nOr write a file: {', '.join(EXPORTERS)}", 2) from None
 
     cleaner = None if asked.clean is None else Cleaner(asked.clean, secrets.token_bytes(16))
 
@@ -39,15 +39,15 @@ def forward(asked: Asked) -> Done:
                 tell=say,
             )
     except (Failure, Busy) as error:
-        raise Failed(f"{error}\nWhat was sent stays sent: the same command goes on.") from None
+        raise Failed(f"{error}\nNothing will be sent twice: the same command goes on.") from None
     notes = [
         f"{count:,} {what}"
         for count, what in (
             (done.before, "were there already (--again sends them again)"),
-            (done.updated, "of them were told later facts"),
-            (done.not_updated, "of them have facts that it cannot take"),
-            (done.left_out, "left out by the cap"),
-            (done.gave_up, "refused by it: rollscope doctor"),
+            (done.updated, "of them got later facts"),
+            (done.not_updated, "of them have later facts that the other system cannot take"),
+            (done.left_out, "left out because of the cap"),
+            (done.gave_up, "refused by the other system (see rollscope doctor)"),
         )
         if count
     ]

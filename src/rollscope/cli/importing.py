@@ -1,4 +1,4 @@
-"""`import`: rollouts that others wrote."""
+"""`import`: rollouts that other programs wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN_PROBLEMS = 20
 PATIENCE = 120.0
-"""Seconds without a log less, after which sealing is left to others."""
+"""Seconds without a newly sealed log after which sealing is left to others."""
 MB = 10**6
 QUEUED = 32 * MB
 """Bytes on their way to the disk after which an import waits."""
@@ -31,7 +31,9 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="file or folder")
     command.add_argument("--project", default="imported", help="project (default: imported)")
     command.add_argument("--run", help="run (default: name of the file or folder)")
-    command.add_argument("--map", default="", help="field=path terms (docs/formats.md)")
+    command.add_argument(
+        "--map", default="", help="which field comes from where: field=path terms (docs/formats.md)"
+    )
     command.add_argument("--strict", action="store_true", help="stop at the first bad line")
 
 
@@ -56,7 +58,7 @@ def import_(args: argparse.Namespace) -> int:
                 _take_metrics(run, formats.read_metrics(path, name))
             done, bad = _import(run, path, found, args.strict)
         except KeyboardInterrupt:
-            say("interrupted. What was read is kept; the same command goes on.")
+            say("interrupted. Everything read so far is kept; the same command goes on.")
             raise
     _sealed(run)
     lost = sum(run.counters.dropped.values())
@@ -64,7 +66,7 @@ def import_(args: argparse.Namespace) -> int:
         say(f"... and {bad - SHOWN_PROBLEMS:,} more problems")
     if lost:
         why = ", ".join(f"{count:,} {reason}" for reason, count in run.counters.dropped.items())
-        say(f"{lost:,} rollouts could not be written ({why}); import again when that is mended")
+        say(f"{lost:,} rollouts could not be written ({why}); solve that and import again")
     if args.json:
         json_line(
             {"project": run.project, "run": run.name, "imported": done - lost, "problems": bad}
@@ -77,7 +79,7 @@ def import_(args: argparse.Namespace) -> int:
 def _import(
     run: Run, path: Path, found: Iterator[Rollout | Problem], is_strict: bool
 ) -> tuple[int, int]:
-    """Log all that is found, except what an import that was interrupted has logged already.
+    """Log everything that is found, except what an interrupted import has logged already.
 
     Never more than `QUEUED` bytes wait for the disk, whatever the file holds.
     """
@@ -112,7 +114,7 @@ def _wait(run: Run) -> None:
 
 
 def _sealed(run: Run) -> None:
-    """Wait until a large import lies in tables: whoever reads logs holds them in memory."""
+    """Wait until a large import is sealed: a reader holds unsealed logs in memory."""
     logs, own = run.directory / "live", f"{run.writer}-*"
     total = left = len(list(logs.glob(own)))
     if total <= 1:
@@ -130,7 +132,7 @@ def _sealed(run: Run) -> None:
 
 
 class _Seen:
-    """Names that a file gave to its rollouts: the second of a name is no copy of the first."""
+    """Names that a file gave to its rollouts. Two rollouts with one name are not copies."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -144,7 +146,7 @@ class _Seen:
 
 
 def _bytes_read() -> int:
-    """Bytes that this process has read up to now, by whatever reader; 0 where nobody counts."""
+    """Bytes that this process has read so far, by any reader; 0 if the system does not count."""
     try:
         counts = Path("/proc/self/io").read_text()
     except OSError:
@@ -158,7 +160,7 @@ def _size(path: Path) -> int:
 
 
 def _known(run: Run) -> set[str]:
-    """Ids that the run has already."""
+    """Ids that the run already has."""
     from ..query import Store
 
     store = Store(run.directory.parent.parent)
@@ -170,7 +172,7 @@ def _known(run: Run) -> set[str]:
 
 
 def _take_metrics(run: Run, found: Iterator[tuple[int | None, dict[str, float]]]) -> None:
-    """Numbers that the run does not have yet, at their step."""
+    """Log the metrics that the run does not have yet, at their steps."""
     from ..query import Store
 
     store = Store(run.directory.parent.parent)
@@ -186,7 +188,7 @@ def _take_metrics(run: Run, found: Iterator[tuple[int | None, dict[str, float]]]
 
 
 def _launch(path: Path) -> str:
-    """A file that did not change is the same launch, so an import can be repeated or go on."""
+    """An unchanged file is the same launch, so an import can be repeated or go on."""
     about = path.stat()
     text = f"{path.absolute()} {about.st_size} {about.st_mtime_ns}"
     return "import-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -26,7 +26,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
 def compact(args: argparse.Namespace) -> int:
     from ..store.seal.compact import compact as compact_run
 
-    root(args)  # it writes: an address will not do
+    root(args)  # it writes, so it refuses an address
     with opened(args) as store:
         runs = [r for r in store.runs() if args.run in (None, f"{r.project}/{r.run}")]
     if args.run and not runs:
@@ -59,7 +59,7 @@ def rm(args: argparse.Namespace) -> int:
     run = found[0]
     if not args.yes:
         if not sys.stdin.isatty():
-            raise Failed(f"this removes {run.rollouts:,} rollouts; say --yes", 2)
+            raise Failed(f"this removes {run.rollouts:,} rollouts; confirm with --yes", 2)
         say(f"Remove {args.run} with its {run.rollouts:,} rollouts? Type yes: ")
         if sys.stdin.readline().strip() != "yes":
             return 1
@@ -72,7 +72,7 @@ def rm(args: argparse.Namespace) -> int:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Exit code 1 when data was lost or cannot be read."""
+    """Exit code 1 if data was lost or cannot be read."""
     from ..checks.doctor import examine
 
     with opened(args) as store:

@@ -1,4 +1,4 @@
-"""Open the store that a command is about, and say clearly what is wrong with a query or an id."""
+"""Open the store of a command, and say clearly what is wrong with a query or an id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_query(command: argparse.ArgumentParser) -> None:
 
 
 def how_to_record(args: argparse.Namespace) -> str:
-    """What to say where nothing is recorded yet."""
+    """What to say if nothing is recorded yet."""
     from ..adapters import HOW_TO_RECORD
 
     lines = [f"  {trainer:16}{what}" for trainer, what in HOW_TO_RECORD]
@@ -35,12 +35,12 @@ def root(args: argparse.Namespace) -> Path:
     from ..store import paths
 
     if args.dir and is_url(args.dir):
-        raise Failed(f"{args.dir}: this needs a folder; an address can only be read", 2)
+        raise Failed(f"{args.dir}: this command needs a folder; a remote store can only be read", 2)
     return Path(args.dir).expanduser() if args.dir else paths.root()
 
 
 def mirror(args: argparse.Namespace) -> Mirror | None:
-    """The mirror of an address, looked at once; None: a folder was given."""
+    """The mirror of an address, fetched once; None if a folder was given."""
     if not (args.dir and is_url(args.dir)):
         return None
     if getattr(args, "mirror", None) is None:
@@ -60,7 +60,7 @@ def mirror(args: argparse.Namespace) -> Mirror | None:
 
 
 def following(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """While it is open, what is new at an address is fetched; for a folder, nothing to do."""
+    """While it is open, news at an address is fetched. For a folder it does nothing."""
     remote = mirror(args)
     return nullcontext() if remote is None else remote.following(failed=say)
 
@@ -71,7 +71,7 @@ def is_url(place: str) -> bool:
 
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[Store]:
-    """The store, with errors of a query told as errors of the person's."""
+    """The store. A wrong query or id becomes an error message for the person."""
     from ..query import NotFound, QueryError, Store
 
     remote = mirror(args)
@@ -95,6 +95,6 @@ def text(args: argparse.Namespace) -> str:
 
 
 def home_relative(path: Path) -> str:
-    """`~/...` where that is shorter to read."""
+    """`~/...` if that is shorter to read."""
     home = Path.home()
     return str(Path("~") / path.relative_to(home)) if path.is_relative_to(home) else str(path)

@@ -20,8 +20,8 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument("--tokens", metavar="STREAM", help="colour tokens: logprob, mask, ...")
     else:
         command.add_argument("a", help="id of a rollout, or its beginning")
-        command.add_argument("b", help="id of the other")
-        command.add_argument("--full", action="store_true", help="show what is the same, too")
+        command.add_argument("b", help="id of the other one, or its beginning")
+        command.add_argument("--full", action="store_true", help="also show what is the same")
 
 
 def show(args: argparse.Namespace) -> int:

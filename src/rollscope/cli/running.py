@@ -21,7 +21,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAMES",
-            help="emails,keys,phones,ips,module:function,regex=...; may be given several times",
+            help="clean out emails,keys,phones,ips,module:function,regex=...; may be repeated",
         )
         return
     command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
@@ -33,9 +33,13 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
             "store", nargs="?", help="the store: a folder, or s3://, gs://, az:// (or --dir)"
         )
         command.add_argument(
-            "--host", default="127.0.0.1", help="other than loopback demands a token"
+            "--host",
+            default="127.0.0.1",
+            help="where to listen (default: loopback); elsewhere needs a token",
         )
-        command.add_argument("--name", action="append", default=[], help="host name behind a proxy")
+        command.add_argument(
+            "--name", action="append", default=[], help="host name of a proxy in front"
+        )
         command.add_argument("--allow-labels", action="store_true", help="let readers write labels")
 
 
@@ -78,7 +82,7 @@ def serve(args: argparse.Namespace) -> int:
     args.dir = args.store or args.dir
     remote = mirror(args)
     if remote is not None and args.allow_labels:
-        raise Failed("labels cannot be written to an address: serve the folder itself", 2)
+        raise Failed("labels cannot be written to a remote store: serve the folder itself", 2)
     with opened(args) as store, following(args):
         run_server(
             store,
