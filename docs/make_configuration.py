@@ -1,6 +1,6 @@
-"""Makes docs/configuration.md out of the code: python docs/make_configuration.py
+"""Writes docs/configuration.md from the code: python docs/make_configuration.py
 
-A test compares the page with what this makes.
+A test compares the page with the output of this program.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def page() -> str:
     )  # fmt: skip
     return f"""# Configuration
 
-Made from the code by `python docs/make_configuration.py`.
+Generated from the code by `python docs/make_configuration.py`.
 
-Nothing needs to be set. Variables win over the arguments of `rollscope.init`, so that a job
-script can change what a program does. A value that cannot be understood is reported and
-ignored; only wrong arguments of `init` raise.
+You need to set nothing. Variables win over the arguments of `rollscope.init`, so a job script can change
+what a program does. A value that cannot be understood is reported and ignored. Only wrong arguments of
+`init` raise.
 
 ## Environment variables
 
@@ -55,16 +55,16 @@ ignored; only wrong arguments of `init` raise.
 
 ## Names for `redact`
 
-Each find is replaced by its name in brackets: `[email]`. `emails`, `keys`, ... are the same names.
-`regex=...` takes a pattern of your own, up to the end of the text; its finds become `[redacted]`.
-`rollscope export --redact` and `rollscope bundle --redact` take the same names.
+Each match is replaced by its name in brackets: `[email]`. The plurals `emails`, `keys`, ... mean the same.
+`regex=...` takes a pattern of your own, which goes on to the end of the value; its matches become
+`[redacted]`. `rollscope export --redact` and `rollscope bundle --redact` take the same names.
 
 {patterns}
 
 ## Sinks
 
-Known: {", ".join(f"`{name}`" for name in KNOWN)}; others by entry points of the
-group `rollscope.sinks`. Their options: [sinks.md](sinks.md).
+Known: {", ".join(f"`{name}`" for name in KNOWN)}; other packages add more by
+entry points of the group `rollscope.sinks`. [sinks.md](sinks.md) lists their options.
 
 ## Fixed sizes and times
 

@@ -46,7 +46,7 @@ def forward(asked: Asked) -> Done:
             (done.before, "were there already (--again sends them again)"),
             (done.updated, "of them got later facts"),
             (done.not_updated, "of them have later facts that the other system cannot take"),
-            (done.left_out, "left out because of the cap"),
+            (done.left_out, "left out by the cap"),
             (done.gave_up, "refused by the other system (see rollscope doctor)"),
         )
         if count
