@@ -25,6 +25,7 @@ from .capture import (
     rollout_trace_attr,
     rollout_trace_op,
 )
+from .capture import forwarding as _forwarding
 from .model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 
 if TYPE_CHECKING:
@@ -49,6 +50,15 @@ __all__ = [
     "rollout_trace_attr",
     "rollout_trace_op",
 ]
+
+
+def _sinks() -> _forwarding.Sinks:
+    from . import sinks
+
+    return sinks
+
+
+_forwarding.sinks = _sinks  # capture does not know them: it is handed them here
 
 
 def __getattr__(name: str) -> Any:

@@ -136,7 +136,7 @@ def test_a_writer_that_begins_while_forwarding_ends_is_not_forgotten(
     """It finds the lock held, starts nobody, and has ended before the lock is let go."""
     from rollscope.sinks import __main__ as program
 
-    monkeypatch.setattr("rollscope.sinks.follow.Follower._start", lambda *_: None)
+    monkeypatch.setattr("rollscope.sinks.follower.Follower._start", lambda *_: None)
     monkeypatch.setattr("os.nice", lambda _: 0)
     monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
     ids: list[str] = []

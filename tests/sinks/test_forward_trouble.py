@@ -136,7 +136,7 @@ def test_after_the_end_it_gives_up_and_an_export_sends_the_rest(
 ) -> None:
     (book / "raise-in-open").touch()
     monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
-    monkeypatch.setattr("rollscope.sinks.follow.Follower._start", lambda *_: None)
+    monkeypatch.setattr("rollscope.sinks.follower.Follower._start", lambda *_: None)
     with begin(book) as run:
         ids = run.log(rollouts(1))
     monkeypatch.setattr("rollscope.sinks.process.GIVE_UP", 0.0)

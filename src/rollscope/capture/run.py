@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import sys
@@ -22,8 +21,10 @@ from ..model.redact import Redactor, redact_fact, redact_rollout
 from ..model.sample import Sampler
 from ..store.write.log import Entry, LogWriter, Place
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
+from . import forwarding
 from .annotation import named_facts
 from .background import Background
+from .forwarding import Follower
 from .host import on_host
 from .live import LiveRollout, as_message
 from .problems import guard, odd, problems, swallowed
@@ -81,13 +82,11 @@ class Run:
         self._follower = None if self._is_off else self._follow()
 
     @guard("sinks")
-    def _follow(self) -> Any:
-        """Let the sinks follow what is written. They live in a package of their own, which
-        knows this one; so it is found by name."""
+    def _follow(self) -> Follower | None:
+        """Let the sinks follow what is written."""
         if not self.setup.sinks:
             return None
-        sinks = importlib.import_module("rollscope.sinks")
-        follower = sinks.Follower(self.directory, self.setup.sinks)
+        follower = forwarding.sinks().follow(self.directory, self.setup.sinks)
         self._background.after_beat = follower.beat
         return follower
 

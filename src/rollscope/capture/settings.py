@@ -6,7 +6,6 @@ set: a typing error in a job script must never stop a training run.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..model.redact import redact_names
 from ..model.sample import Sample
+from . import forwarding
 from .problems import report
 
 QUEUE = 10**9
@@ -65,12 +65,8 @@ def _seconds(value: str) -> float:
 
 
 def check_sinks(sinks: str | Iterable[str]) -> tuple[str, ...]:
-    """The sinks asked for, each as one text; ValueError says what is wrong with them.
-
-    They live in a package of their own, which knows this one; so it is found by name.
-    """
-    parse = importlib.import_module("rollscope.sinks.spec").parse
-    return tuple(str(spec) for spec in parse(sinks))
+    """The sinks asked for, each as one text. ValueError says what is wrong with them."""
+    return forwarding.sinks().check(sinks)
 
 
 def _names(value: str) -> list[str]:

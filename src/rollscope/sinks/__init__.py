@@ -1,7 +1,7 @@
 """Forwarding to other systems: Trackio, MLflow, Weave, OpenTelemetry. See docs/sinks.md."""
 
 from .base import Refused, Sink, Target
-from .follow import Follower
-from .spec import KNOWN, Spec, load, parse
+from .follower import Follower as follow
+from .spec import KNOWN, Spec, check, load, parse
 
-__all__ = ["KNOWN", "Follower", "Refused", "Sink", "Spec", "Target", "load", "parse"]
+__all__ = ["KNOWN", "Refused", "Sink", "Spec", "Target", "check", "follow", "load", "parse"]

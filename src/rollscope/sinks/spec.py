@@ -75,6 +75,11 @@ def parse(sinks: str | Iterable[str]) -> tuple[Spec, ...]:
     return specs
 
 
+def check(sinks: str | Iterable[str]) -> tuple[str, ...]:
+    """The same sinks, each as one text; ValueError says what is wrong."""
+    return tuple(map(str, parse(sinks)))
+
+
 def load(name: str) -> type[Sink]:
     """The class of a sink; ValueError lists the known ones."""
     if name in KNOWN:
