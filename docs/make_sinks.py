@@ -1,6 +1,6 @@
-"""Puts the table of options into docs/sinks.md, out of the code: python docs/make_sinks.py
+"""Writes the table of options in docs/sinks.md from the code: python docs/make_sinks.py
 
-A test compares the page with what this makes.
+A test compares the page with the output of this program.
 """
 
 from __future__ import annotations
