@@ -151,6 +151,20 @@ def test_neighbours_walk_all_groups_of_run_and_split(store: Store) -> None:
     assert walked == ["r0", "r2", "r4", "r6"]
 
 
+def test_neighbours_lead_to_the_task_at_the_nearest_other_steps() -> None:
+    rows = [
+        {"id": f"{step}-{index}", "run": "one", "task": "t", "dataset": dataset, "step": step,
+         "index": index}
+        for step, index, dataset in ((1, 0, None), (1, 1, None), (2, 1, None), (2, 0, "d"),
+                                     (5, 0, None), (5, 1, None), (9, 1, None))
+    ]  # fmt: skip
+    near = Store(reader=Tables(rows)).neighbours("2-1")
+    assert (near.earlier, near.later) == ("1-1", "5-1")
+    near = Store(reader=Tables(rows)).neighbours("5-0")
+    assert (near.earlier, near.later) == ("2-1", "9-1")
+    assert Store(reader=Tables(rows)).neighbours("2-0").later is None
+
+
 def test_reading_begins_at_the_newest_group_with_mixed_rewards(store: Store) -> None:
     assert store.mixed() == "r4"
     assert store.mixed("step:1") is None

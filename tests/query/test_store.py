@@ -11,6 +11,7 @@ import pytest
 import rollscope
 from rollscope import Error, Message, Rollout, Store, Tokens, ToolCall
 from rollscope.query import QueryError, SqlRefused
+from rollscope.query.writing import written_of
 from rollscope.store import paths
 from rollscope.store.seal.segment import seal
 
@@ -165,6 +166,33 @@ def test_the_rest_of_the_api_over_what_was_recorded(store: Store) -> None:
     assert store.metrics("one") == {"loss": [(1, 0.5)]}
     assert [(s.split, s.step) for s in store.ribbon()] == [("eval", 2), ("train", 1)]
     assert store.rollouts("has:advantage").to_polars()["key"].to_list() == ["c"]
+
+
+def test_a_rollout_is_read_in_pieces(store: Store) -> None:
+    (row,) = store.rollouts("index:0")
+    assert store.opened(row.id[:8], most=3).rollout == store.get(row.id)
+    assert store.opened(row.id, most=2) == (store.row(row.id), None)
+    assert [m.role for m in store.messages(row.id, 1, 3)] == ["assistant", "tool"]
+    assert [m.role for m in store.outline(row.id)] == ["user", "assistant", "tool"]
+    assert store.written(row.id) == written_of(store.get(row.id))
+    assert store.written(row.id)[1].versions == [3, 4]
+    assert (store.spans(row.id), store.count_spans(row.id)) == ([], 0)
+
+
+def test_of_labels_the_last_word_counts_and_every_note_stays(tmp_path: Path) -> None:
+    with rollscope.init(project="p", run="one", dir=tmp_path) as run:
+        run.log(Rollout(key="a", messages=[Message(role="user", content="?")]))
+        for good in (False, True):
+            run.annotate(key="a", author="ada", note="again", **{"label.good": good})
+        run.annotate(key="a", message=0, reward=1.0, **{"label.good": False})
+    (row,) = (store := rollscope.open(tmp_path)).rollouts()
+    said = {(note.name, note.message, note.value, note.author) for note in store.notes(row.id)}
+    assert len(store.notes(row.id)) == 4
+    assert said == {
+        ("label.good", None, True, "ada"),
+        ("note", None, "again", "ada"),
+        ("label.good", 0, False, None),
+    }
 
 
 def test_sql_reads_the_store_and_nothing_else(store: Store, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from .sql import Sql, all_of
 
 _PLACE = (
     "project", "run", "launch", "split", "step", "group", "task", "dataset", "environment",
-    "superseded",
+    "index", "superseded",
 )  # fmt: skip
 
 GROUP = """coalesce(r."group", r."task"),
@@ -46,22 +46,54 @@ def siblings(engine: Engine, id: str) -> Rows:
 
 
 class Neighbours(msgspec.Struct, frozen=True):
-    """One rollout of the group before and of the group after, in the same run and split."""
+    """Where to go from a rollout, in the same run and split; None: there is nothing there."""
 
-    before: str | None
-    after: str | None
+    before: str | None = msgspec.field(default=None, name="previous_group")
+    """The first rollout of the group before it, by step and then by name."""
+    after: str | None = msgspec.field(default=None, name="next_group")
+    """The first rollout of the group after it."""
+    earlier: str | None = None
+    """The same task at the nearest earlier step: the rollout in the same place, else the first."""
+    later: str | None = None
+    """The same task at the nearest later step."""
 
 
 def neighbours(engine: Engine, id: str) -> Neighbours:
-    """The groups beside a rollout's: by step, then by name."""
+    """The groups beside a rollout's, and its task at other steps."""
     place = _place(engine, id)
     if place["step"] is None or _name(place) is None:
-        return Neighbours(None, None)
+        return Neighbours()
     same_run = all_of((*_same(place, ("project", "run", "split")), Sql('NOT r."superseded"')))
     return Neighbours(
         _beside(engine, place, same_run, "<", "max", "DESC"),
         _beside(engine, place, same_run, ">", "min", "ASC"),
+        *_other_steps(engine, place, same_run),
     )
+
+
+def _other_steps(
+    engine: Engine, place: dict[str, Any], same_run: Sql
+) -> tuple[str | None, str | None]:
+    if place["task"] is None:
+        return None, None
+    step = place["step"]
+    same_task = all_of((same_run, *_same(place, ("task", "dataset"))))
+    nearest = Sql(
+        'SELECT max(r."step") FILTER (r."step" < ?), min(r."step") FILTER (r."step" > ?) '
+        "FROM rollouts r WHERE {}",
+        (step, step),
+    )
+    earlier, later = engine.rows(nearest.fill(same_task))[0]
+    # Two questions, not one: steps that are known let the engine skip all other files.
+    there = Sql(
+        'SELECT r."step", r."id" FROM rollouts r WHERE {} AND r."step" IN (?, ?) ORDER BY '
+        'r."index" IS DISTINCT FROM ?, r."index" NULLS LAST, r."attempt" NULLS LAST, r."id"',
+        (earlier, later, place["index"]),
+    )
+    first: dict[int, str] = {}
+    for found, id in engine.rows(there.fill(same_task)):
+        first.setdefault(found, id)
+    return first.get(earlier), first.get(later)
 
 
 def _beside(

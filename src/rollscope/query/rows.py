@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rollscope.model import show
+from rollscope.model import Rollout, show
 from rollscope.model.schema import ROLLOUTS
 
 _JSON = {column.name for column in ROLLOUTS if column.type == "JSON"}
@@ -79,3 +79,12 @@ class Row:
     def asdict(self) -> dict[str, Any]:
         """A plain dict of the columns that were asked for."""
         return dict(self._values)
+
+
+class OpenedRollout(NamedTuple):
+    """A rollout that is being read."""
+
+    row: Row
+    """Its thin row, superseded or not."""
+    rollout: Rollout | None
+    """None: it has too many messages to be read whole."""

@@ -14,11 +14,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rollscope.model import Rollout
+from rollscope.model import Message, Rollout, Span
 from rollscope.model.solved import SOLVED, Kind
 
 from . import facets as counted
-from . import groups, guarded, overview
+from . import groups, guarded, notes, overview, writing
 from . import runs as run_list
 from . import tasks as task_list
 from .compile import Query, compile_query
@@ -26,9 +26,10 @@ from .engine import Engine
 from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
 from .groups import Neighbours
+from .notes import Note
 from .order import DEFAULT_ORDER, parse_order
 from .overview import Failure, RibbonStep, Stage
-from .rows import COLUMNS, Row, Rows
+from .rows import COLUMNS, OpenedRollout, Row, Rows
 from .runs import RunSummary
 from .search import Search
 from .selection import Selection
@@ -36,8 +37,10 @@ from .sql import Sql
 from .tables import Result
 from .tasks import Cell, Task
 from .through import through
+from .writing import Written
 
 if TYPE_CHECKING:
+    from rollscope.store.read.bodies import Sketch
     from rollscope.store.read.many import Whole
     from rollscope.store.read.reader import Reader
 
@@ -63,6 +66,15 @@ class Store:
     def close(self) -> None:
         """Give back memory and temporary files."""
         self.reader.close()
+
+    @property
+    def version(self) -> int:
+        """Goes up whenever a question, or `refresh`, has found something new in the store."""
+        return self.reader.version
+
+    def refresh(self) -> bool:
+        """See what is new, as every question does by itself. Returns whether anything is."""
+        return self.reader.refresh()
 
     def runs(self) -> list[RunSummary]:
         """The runs, with their projects, counts and times; the newest last."""
@@ -139,14 +151,42 @@ class Store:
             raise NotFound(f"no rollout {id!r}")
         return rollout
 
-    def _named(self, id: str, ask: Callable[[Engine, str], T]) -> T:
-        """What `ask` tells of the rollout that an id names. Most ids are whole: then what the
-        beginning of one could mean is not looked for."""
+    # -- one rollout, in pieces ------------------------------------------------------------
+
+    def opened(self, id: str, most: int) -> OpenedRollout:
+        """The thin row of a rollout; the whole as well, if it has at most `most` messages."""
         self.reader.refresh()
-        try:
-            return ask(self.engine, id)
-        except KeyError:
-            return ask(self.engine, self.find(id))
+        found = self.reader.opened(id, most) or self.reader.opened(self.find(id), most)
+        if found is None:
+            raise NotFound(f"no rollout {id!r}")
+        return OpenedRollout(Row(COLUMNS, [found.row[name] for name in COLUMNS]), found.rollout)
+
+    def outline(self, id: str) -> list[Sketch]:
+        """Every message of a rollout in a few words and numbers, without its body."""
+        return self.reader.outline(id)
+
+    def messages(self, id: str, first: int = 0, stop: int | None = None) -> list[Message]:
+        """Messages `first` up to, not including, `stop` of a rollout; the rest is not read."""
+        return self.reader.messages(id, first, stop)
+
+    def written(self, id: str) -> list[Written]:
+        """When each message of a rollout was written, and by which versions of the policy."""
+        return writing.written(self.engine, id)
+
+    def spans(self, id: str) -> list[Span]:
+        """All spans of a rollout."""
+        return self.reader.spans(id)
+
+    def count_spans(self, id: str) -> int:
+        """How many spans a rollout has."""
+        sql = Sql("SELECT count(*) FROM spans s WHERE s.rollout = ?", (id,))
+        return int(self.engine.rows(sql)[0][0])
+
+    def notes(self, id: str) -> list[Note]:
+        """Labels, flags and notes about a rollout and its messages, as they hold now."""
+        return notes.notes(self.engine, id)
+
+    # -- many rollouts ---------------------------------------------------------------------
 
     def through(self, ids: Iterable[str]) -> Iterator[Whole]:
         """Whole rollouts, one after the other, however many: for exports."""
@@ -166,6 +206,15 @@ class Store:
         self.reader.refresh()
         return guarded.run(self.reader, statement, params)
 
+    def _named(self, id: str, ask: Callable[[Engine, str], T]) -> T:
+        """What `ask` tells of the rollout that an id names. Most ids are whole: then what the
+        beginning of one could mean is not looked for."""
+        self.reader.refresh()
+        try:
+            return ask(self.engine, id)
+        except KeyError:
+            return ask(self.engine, self.find(id))
+
     # -- groups and tasks ------------------------------------------------------------------
 
     def group(self, id: str) -> Rows:
@@ -173,7 +222,7 @@ class Store:
         return self._named(id, groups.siblings)
 
     def neighbours(self, id: str) -> Neighbours:
-        """A rollout of the group before and one of the group after."""
+        """The groups before and after a rollout's, and its task at other steps, as ids."""
         return self._named(id, groups.neighbours)
 
     def mixed(self, query: str = "") -> str | None:
@@ -191,6 +240,10 @@ class Store:
         """Tasks over time. `kind`: `flipped`, `regressed`, `mixed`, `never` or `always` solved, or
         `not scored`; every task is of one kind."""
         return task_list.tasks(self.engine, self.query(query), kind, solved, limit)
+
+    def task_previews(self, tasks: Sequence[str]) -> dict[tuple[str | None, str], str | None]:
+        """How the prompts of these tasks begin, by dataset and task."""
+        return task_list.previews(self.engine, list(tasks))
 
     def task_history(
         self, task: str | int, dataset: str | None = None, query: str = ""

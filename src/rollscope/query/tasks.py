@@ -102,6 +102,16 @@ def tasks(
 _HAS_TASK = Sql('r."task" IS NOT NULL')
 
 
+_PREVIEWS = """SELECT r."dataset", r."task", any_value(r."prompt_preview") FROM rollouts r
+    WHERE r."task" IN (SELECT unnest(?)) GROUP BY 1, 2"""
+
+
+def previews(engine: Engine, tasks: list[str]) -> dict[tuple[str | None, str], str | None]:
+    """How the prompts of these tasks begin, by dataset and task."""
+    found = engine.rows(Sql(_PREVIEWS, (tasks,)))
+    return {(dataset, task): preview for dataset, task, preview in found}
+
+
 class Cell(msgspec.Struct, frozen=True):
     """One rollout in the history of a task."""
 

@@ -21,10 +21,10 @@ from starlette.routing import Route as Path_
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from ..query import QueryError, Store
+from ..query import NotFound, QueryError, Store
 from ..store.read.asking import Asker, Stopped
 from . import shapes as s
-from .desk import Desk, NotFound
+from .desk import Desk
 from .openapi import describe
 from .routes import ROUTES
 from .security import Gate, Guard, client, refusal
@@ -111,7 +111,7 @@ async def _plain(
     known = request.headers.get("if-none-match")
 
     def answer() -> Response:
-        desk.reader.refresh()
+        desk.store.refresh()
         tag = _tag(desk, request)
         if known == tag:
             return Response(status_code=304, headers={"etag": tag})

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from ..model.redact import Redactor, clean_json, make_redactor, redact_rollout
 from ..query import Store
 from ..store.read.bodies import Sketch
 from . import params as p
-from . import reading, selecting, shapes
+from . import reading, selecting
 from . import shapes as s
 from .app import STATIC
 from .desk import Desk
+from .routes import ROUTES
 from .rows import COLUMNS, number, thin
 from .security import POLICY
 
@@ -45,14 +47,6 @@ TEXTS = 2 << 20
 
 _FREE = {"inputs", "outputs", "meta", "arguments", "data", "state", "reference", "sampling"}
 """Fields that hold whatever a trainer put there, token ids perhaps."""
-
-_FIELDS = {
-    name
-    for shape in vars(shapes).values()
-    if isinstance(shape, type) and issubclass(shape, msgspec.Struct)
-    for name in shape.__struct_fields__
-}
-"""Names that are ours: what else names something may be a secret."""
 
 
 def bundle(
@@ -262,6 +256,14 @@ def _write(path: Path, answer: Any, clean: Redactor | None) -> None:
     path.write_bytes(msgspec.json.encode(answer))
 
 
+@cache
+def _fields() -> set[str]:
+    """Names that are ours: what else names something may be a secret."""
+    answers = [route.answer for route in ROUTES]
+    schemas = msgspec.json.schema_components(answers)[1].values()
+    return {name for schema in schemas for name in schema.get("properties", ())}
+
+
 def _cleaned(value: Any, clean: Redactor, key: str = "") -> Any:
     """An answer with everything cleaned but our own names and ids, which are hashes."""
     if key in _FREE:
@@ -270,7 +272,7 @@ def _cleaned(value: Any, clean: Redactor, key: str = "") -> Any:
         return value if key == "id" and _is_hash(value) else clean(value)
     if isinstance(value, dict):
         return {
-            name if name in _FIELDS else clean(name): _cleaned(item, clean, name)
+            name if name in _fields() else clean(name): _cleaned(item, clean, name)
             for name, item in value.items()
         }
     if isinstance(value, (list, tuple)):

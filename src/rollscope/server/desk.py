@@ -6,11 +6,11 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..model import Message, Rollout
 from ..query import Store
-from ..query.rows import COLUMNS, Row
+from ..query.rows import OpenedRollout
 from ..store.read.bodies import Sketch, sketch
 from .labels import Labels
 
@@ -24,25 +24,11 @@ SHORT = 300
 """Up to so many messages a rollout is read whole, once, and its windows are cut from that."""
 
 
-class Opened(NamedTuple):
-    """A rollout that is being read."""
-
-    row: Row
-    """Its thin row, superseded or not."""
-    rollout: Rollout | None
-    """None: it is not short."""
-
-
-class NotFound(Exception):
-    """What was asked about is not there; the text says so to the person who asked."""
-
-
 class Desk:
     """One per server. Everything on it may be used by any thread."""
 
     def __init__(self, store: Store, *, can_label: bool, dir: str | None = None) -> None:
         self.store = store
-        self.reader: Any = store.reader
         self.can_label = can_label
         self.dir = dir
         self.labels = Labels(store)
@@ -53,26 +39,11 @@ class Desk:
     @property
     def generation(self) -> str:
         """Changes whenever the store has, and with every start of the server."""
-        return f"{self._boot}-{self.reader.version}"
+        return f"{self._boot}-{self.store.version}"
 
-    def find(self, id: str) -> str:
-        """The whole id of a rollout; `NotFound` if there is none, or several begin so."""
-        try:
-            return self.store.find(id)
-        except KeyError as error:
-            raise NotFound(str(error.args[0])) from None
-
-    def opened(self, id: str) -> Opened:
+    def opened(self, id: str) -> OpenedRollout:
         """A rollout and its thin row; kept, so that turning its pages does not read it again."""
-
-        def make() -> Opened:
-            found = self.reader.opened(id, SHORT) or self.reader.opened(self.find(id), SHORT)
-            if found is None:
-                raise NotFound(f"no rollout {id!r}")
-            row = Row(COLUMNS, [found.row[name] for name in COLUMNS])
-            return Opened(row, found.rollout)
-
-        return self.keep(("opened", id), make, WHOLE)
+        return self.keep(("opened", id), lambda: self.store.opened(id, SHORT), WHOLE)
 
     def rollout(self, id: str) -> Rollout:
         """A whole rollout, however long."""
@@ -86,20 +57,14 @@ class Desk:
         row, rollout = self.opened(id)
         if rollout is not None:
             return [sketch(n, message) for n, message in enumerate(rollout.messages)]
-
-        def make() -> list[Sketch]:
-            found: list[Sketch] = self.reader.outline(row.id)
-            return found
-
-        return self.keep(("outline", row.id), make, WHOLE)
+        return self.keep(("outline", row.id), lambda: self.store.outline(row.id), WHOLE)
 
     def messages(self, id: str, first: int, stop: int) -> list[Message]:
         """A window of messages. Of a long rollout only the window is read."""
         row, rollout = self.opened(id)
         if rollout is not None:
             return rollout.messages[first:stop]
-        found: list[Message] = self.reader.messages(row.id, first, stop)
-        return found
+        return self.store.messages(row.id, first, stop)
 
     def keep(self, key: Any, make: Callable[[], T], most: int = 64) -> T:
         """What `make` gives, kept until the store changes; of one kind only the latest."""

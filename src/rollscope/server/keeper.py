@@ -10,8 +10,8 @@ import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
+from ..store.read.reader import Reader
 from ..store.seal.compact import compact, dead_logs, wants_compaction
 from ..store.writers import Watch
 
@@ -22,7 +22,7 @@ EVERY = 30.0
 class Keeper:
     """A thread that tends a store. A folder that cannot be written is left alone."""
 
-    def __init__(self, reader: Any, every: float = EVERY) -> None:
+    def __init__(self, reader: Reader, every: float = EVERY) -> None:
         self._reader = reader
         self._every = every
         self._watch = Watch()  # must be the same all the time: it notices who stopped beating

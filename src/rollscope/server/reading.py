@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ..checks.align import plain_text
 from ..model import Message, Part, Span
 from ..model.tokens import Tokens, is_int, to_list
-from ..query.rows import Row as Thin
+from ..query import NotFound
+from ..query.writing import Written, written_of
 from ..store.read.bodies import Sketch
 from . import params as p
 from . import shapes as s
-from .desk import Desk, NotFound
+from .desk import Desk
 from .hits import find_hits
 from .rows import number, thin
 
@@ -43,39 +45,13 @@ def detail(desk: Desk, ask: p.DetailOf, id: str) -> s.Detail:
         sampling=row.sampling or {},
         reference=row.reference,
         meta=row.meta or {},
-        notes=_notes(desk, id),
+        notes=desk.store.notes(id),
         streams=list(dict.fromkeys(name for sketch in sketches for name in sketch.streams)),
-        spans=_count_spans(desk, id) if rollout is None else len(rollout.spans),
+        spans=desk.store.count_spans(id) if rollout is None else len(rollout.spans),
         outline=_outline(sketches),
         answer=_answer(desk, id, sketches),
         bodies=messages(desk, window, id) if window else None,
     )
-
-
-def _count_spans(desk: Desk, id: str) -> int:
-    sql = "SELECT count(*) FROM spans WHERE rollout = ?"
-    return int(desk.store.sql(sql, [id]).fetchall()[0][0])
-
-
-def _notes(desk: Desk, id: str) -> list[s.Note]:
-    """Labels, flags and notes that hold: of each name and message the last one."""
-    rows = desk.store.sql(
-        "SELECT name, value::VARCHAR, message, author, time FROM facts WHERE rollout = ? AND "
-        "(name = 'note' OR starts_with(name, 'label.') OR starts_with(name, 'flag.')) "
-        "ORDER BY time, writer, n",
-        [id],
-    ).fetchall()
-    held: dict[Any, s.Note] = {}
-    for place, (name, value, message, author, time) in enumerate(rows):
-        note = s.Note(
-            name=name,
-            value=None if value is None else msgspec.json.decode(value),
-            message=message,
-            author=author,
-            time=time,
-        )
-        held[(name, message) if name != "note" else (name, message, place)] = note
-    return list(held.values())
 
 
 def _outline(sketches: list[Sketch]) -> s.Outline:
@@ -257,9 +233,10 @@ def _stream(tokens: Tokens, name: str) -> list[float | None] | None:
 def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
     """Every timed call inside a rollout, and when the policy itself was writing."""
     id = desk.opened(id).row.id
-    found = desk.reader.spans(id)
-    said = _said(desk, id)
-    known = [message for message in said if message.versions]
+    found = desk.store.spans(id)
+    is_long = desk.opened(id).rollout is None
+    written = desk.store.written(id) if is_long else written_of(desk.rollout(id))
+    known = [message for message in written if message.versions]
     return s.Spans(
         spans=[
             s.SpanRow(
@@ -280,94 +257,30 @@ def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
             for span in found[:SPANS]
         ],
         turns=[
-            s.TurnRow(message=m.n, name=m.name, start=m.start, end=m.end, versions=m.versions)
-            for m in said
+            msgspec.convert(m, s.TurnRow, from_attributes=True)
+            for m in written
             if m.sampled and m.start is not None and m.end is not None
         ],
         cut=max(0, len(found) - SPANS),
     )
 
 
-class _Said(NamedTuple):
-    """When a message was written, and by which versions of the policy, in order."""
-
-    n: int
-    name: str | None
-    sampled: bool
-    start: float | None
-    end: float | None
-    versions: list[int]
-
-
-_SAID = """SELECT n, any_value(name), any_value(coalesce(sampled, false) OR role = 'assistant'),
-    any_value(start), any_value("end"),
-    list_filter(list_sort(list_distinct(flatten(list(version)))), lambda v: v IS NOT NULL)
-    FROM messages WHERE rollout = ? GROUP BY n ORDER BY n"""
-
-
-def _said(desk: Desk, id: str) -> list[_Said]:
-    """Every message as a stretch of time. Of long rollouts no text is read for it, and
-    versions that became known late are left out."""
-    if desk.opened(id).rollout is None:
-        return [_Said(*said) for said in desk.store.sql(_SAID, [id]).fetchall()]
-    said = []
-    for n, m in enumerate(desk.rollout(id).messages):
-        stream = m.tokens.streams.get("version") if m.tokens is not None else None
-        known = [v for v in to_list(stream, True) if v is not None] if stream is not None else []
-        sampled = bool(m.sampled) or m.role == "assistant"
-        said.append(_Said(n, m.name, sampled, m.start, m.end, list(dict.fromkeys(known))))
-    return said
-
-
-def _version_of(span: Span, known: list[_Said]) -> int | None:
+def _version_of(span: Span, known: list[Written]) -> int | None:
     """As the span says; else of its message, or the last one written before it."""
     for name in ("version", "policy_version"):
         if isinstance(said := span.meta.get(name), int):
             return said
     if span.message is None:
         return None
-    at = bisect_right(known, span.message, key=lambda said: said.n)
+    at = bisect_right(known, span.message, key=lambda written: written.message)
     return known[at - 1].versions[-1] if at else None
 
 
 def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.Neighbours:
     """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
-    me = desk.opened(id).row
-    siblings = [thin(row) for row in desk.store.group(me.id)]
-    beside = desk.store.neighbours(me.id)
-    earlier, later = _other_steps(desk, me)
-    return s.Neighbours(
-        siblings=siblings,
-        previous_group=beside.before,
-        next_group=beside.after,
-        earlier=earlier,
-        later=later,
-    )
-
-
-_OF_TASK = ("task", "run", "split", "dataset", "project")
-
-
-def _other_steps(desk: Desk, me: Thin) -> tuple[str | None, str | None]:
-    """The same task at the nearest other steps of the run: the same place, else the first."""
-    if me.task is None or me.step is None:
-        return None, None
-    known = {name: me[name] for name in _OF_TASK}
-    same = [f"{name} IS NULL" if known[name] is None else f"{name} = ?" for name in known]
-    where = f"FROM rollouts WHERE NOT superseded AND {' AND '.join(same)}"
-    values = [value for value in known.values() if value is not None]
-    nearest = f"SELECT max(step) FILTER (step < ?), min(step) FILTER (step > ?) {where}"
-    steps = desk.store.sql(nearest, [me.step, me.step, *values]).fetchall()[0]
-    # Two questions, not one: steps that are known let the engine skip all other files.
-    found = desk.store.sql(
-        f"SELECT step, id {where} AND step IN (?, ?) "
-        'ORDER BY "index" IS DISTINCT FROM ?, "index" NULLS LAST, attempt NULLS LAST, id',
-        [*values, *steps, me.index],
-    ).fetchall()
-    first: dict[int, str] = {}
-    for step, id in found:
-        first.setdefault(step, id)
-    return first.get(steps[0]), first.get(steps[1])
+    id = desk.opened(id).row.id
+    siblings = [thin(row) for row in desk.store.group(id)]
+    return s.Neighbours(siblings=siblings, **asdict(desk.store.neighbours(id)))
 
 
 def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:

@@ -95,7 +95,7 @@ def _counts(desk: Desk, selection: Selection) -> tuple[int, int]:
 def place(desk: Desk, ask: p.PlaceOf, id: str) -> s.Place:
     """Where a rollout stands in a selection: what a list scrolls to."""
     order = ask.order or DEFAULT_ORDER
-    return s.Place(at=desk.store.rollouts(ask.q, order=order).place(desk.find(id)))
+    return s.Place(at=desk.store.rollouts(ask.q, order=order).place(desk.store.find(id)))
 
 
 def start(desk: Desk, ask: p.Selection) -> s.Start:
@@ -268,13 +268,7 @@ def _sorted(rows: list[s.TaskRow], order: str) -> list[s.TaskRow]:
 
 
 def _add_previews(desk: Desk, rows: list[s.TaskRow]) -> None:
-    names = [row.task for row in rows]
-    found = desk.store.sql(
-        'SELECT r."dataset", r."task", any_value(r."prompt_preview") FROM rollouts r '
-        'WHERE r."task" IN (SELECT unnest(?)) GROUP BY 1, 2',
-        [names],
-    ).fetchall()
-    previews = {(dataset, task): preview for dataset, task, preview in found}
+    previews = desk.store.task_previews([row.task for row in rows])
     for row in rows:
         row.preview = (previews.get((row.dataset, row.task)) or "")[:300] or None
 

@@ -25,7 +25,7 @@ async def events(desk: Desk, _: p.Nothing) -> AsyncIterator[tuple[str, Any]]:
     """Tells when the store has changed: its generation, and how many rollouts there are."""
     seen, silent = "", 0.0
     while True:
-        await anyio.to_thread.run_sync(desk.reader.refresh)
+        await anyio.to_thread.run_sync(desk.store.refresh)
         if desk.generation != seen:
             seen, silent = desk.generation, 0.0
             yield "news", await anyio.to_thread.run_sync(_news, desk)

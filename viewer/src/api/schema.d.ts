@@ -962,17 +962,13 @@ export interface components {
         };
         /**
          * Note
-         * @description What a person or a check said about a rollout or one of its messages.
+         * @description One label, flag or note, about the rollout or one of its messages.
          */
         Note: {
             name: string;
-            /** @default null */
             value: unknown;
-            /** @default null */
             message: number | null;
-            /** @default null */
             author: string | null;
-            /** @default null */
             time: number | null;
         };
         /**
@@ -1180,7 +1176,6 @@ export interface components {
          * @description Where a rollout stands: its siblings, the groups beside it, its task at other steps.
          */
         Neighbours: {
-            siblings: components["schemas"]["Row"][];
             /** @default null */
             previous_group: string | null;
             /** @default null */
@@ -1189,6 +1184,7 @@ export interface components {
             earlier: string | null;
             /** @default null */
             later: string | null;
+            siblings: components["schemas"]["Row"][];
         };
         /** Hits */
         Hits: {

@@ -6,17 +6,9 @@ from typing import Any
 
 import msgspec
 
+from ...query import groups
+from ...query.notes import Note
 from .rows import Number, Row
-
-
-class Note(msgspec.Struct, kw_only=True):
-    """What a person or a check said about a rollout or one of its messages."""
-
-    name: str
-    value: Any = None
-    message: int | None = None
-    author: str | None = None
-    time: float | None = None
 
 
 class Outline(msgspec.Struct, kw_only=True):
@@ -182,16 +174,10 @@ class Spans(msgspec.Struct, kw_only=True):
     """Spans left out because there are too many for one answer."""
 
 
-class Neighbours(msgspec.Struct, kw_only=True):
+class Neighbours(groups.Neighbours, kw_only=True, frozen=True):
     """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
 
     siblings: list[Row]
-    previous_group: str | None = None
-    """Id of the first rollout of the group before it (same step and split, then steps)."""
-    next_group: str | None = None
-    earlier: str | None = None
-    """The same task at the step before: the rollout in the same place, else the first."""
-    later: str | None = None
 
 
 class Hit(msgspec.Struct, kw_only=True):
