@@ -286,7 +286,7 @@ def test_a_loop_without_a_seam_is_told_loudly(
 ) -> None:
     monkeypatch.delattr(train, "remove_constant_reward_groups")
     loop.attach()
-    assert "no tinker_cookbook.rl.train.remove_constant_reward_groups" in caplog.text
+    assert "tinker_cookbook.rl.train has no remove_constant_reward_groups" in caplog.text
 
 
 def test_the_originals_come_back() -> None:

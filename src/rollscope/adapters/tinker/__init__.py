@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .convert import Notes, Place, convert
+from .convert import GroupPlace as Place
+from .convert import Notes, convert
 from .files import read, read_metrics, recognise
 
 __all__ = ["Notes", "Place", "convert", "read", "read_metrics", "recognise", "traced"]

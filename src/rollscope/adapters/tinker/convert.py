@@ -22,7 +22,7 @@ _TASKS = ("example_id", "task_id", "problem_id")
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupPlace:
     """Where a group stands in the run."""
 
     split: str = "train"
@@ -74,7 +74,7 @@ def convert(
     envs: Sequence[Any] = (),
     notes: Sequence[Notes | None] = (),
     builder: Any = None,
-    place: Place | None = None,
+    place: GroupPlace | None = None,
     problems: list[str] | None = None,
 ) -> list[Rollout]:
     """The trajectories of one group, with what `compute_group_rewards` returned for them.
@@ -83,7 +83,7 @@ def convert(
     in `problems`.
     """
     problems = problems if problems is not None else []
-    place = place or Place()
+    place = place or GroupPlace()
     n = len(trajectories)
     final = same_length("group rewards", rewards, n, problems)
     envs = same_length("envs", envs or None, n, problems) or [None] * n
@@ -104,7 +104,7 @@ def convert(
     return rollouts
 
 
-def convert_failed(notes: Notes, n: int, place: Place, builder: Any = None) -> Rollout:
+def convert_failed(notes: Notes, n: int, place: GroupPlace, builder: Any = None) -> Rollout:
     """A rollout that never became a trajectory: as far as it came."""
     turns = [*notes.turns]
     if notes.observation is not None and (not turns or turns[-1].ob is not notes.observation):
@@ -141,7 +141,7 @@ class _Trajectory:
 
 
 def _rollout(
-    trajectory: Any, env: Any, notes: Notes, builder: Any, place: Place, problems: list[str]
+    trajectory: Any, env: Any, notes: Notes, builder: Any, place: GroupPlace, problems: list[str]
 ) -> Rollout:
     conversation = Conversation(env, builder, notes, problems)
     for transition in trajectory.transitions:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import os
 import sys
 import time
-import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,10 +29,12 @@ from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilde
 from ... import capture
 from ...capture.settings import setting
 from ...model import Error
-from .._later import Later
+from .._record import Later, converted
+from .._seam import Seams, Watcher, Watching
 from . import loop
-from .convert import Action, Notes, Place, Turn, convert, convert_failed
+from .convert import Action, GroupPlace, Notes, Turn, convert, convert_failed
 
+_VERSION = getattr(tinker_cookbook, "__version__", None)
 SEAMS = ("RLDatasetBuilder", "EnvGroupBuilder", "RolloutStrategy")
 
 _running: ContextVar[Notes | None] = ContextVar("rollscope_tinker_env", default=None)
@@ -56,7 +58,7 @@ def join(project: str | None = None, run: str | None = None) -> capture.Run | No
         project or names.project,
         run or names.run,
         adapter="tinker",
-        version=getattr(tinker_cookbook, "__version__", None),
+        version=_VERSION,
         seams=(*SEAMS, *loop.attached()),
         asked=True,
         config=names.config,
@@ -109,7 +111,7 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
         return [
             TracedBuilder(
                 builder,
-                Place(
+                GroupPlace(
                     split=self.split,
                     step=index if training else None,
                     group=first + i,
@@ -137,7 +139,7 @@ def _dataset(builder: Any) -> str | None:
 class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
     """Makes the same environments, and records the group when its rewards are known."""
 
-    def __init__(self, inner: Any, place: Place) -> None:
+    def __init__(self, inner: Any, place: GroupPlace) -> None:
         self.inner = inner
         self.place = place
         self._env: dict[str, str] = capture.child_env()
@@ -208,7 +210,9 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         }
         rewards = None if rewards is None else list(rewards)
         self._is_logged = True
-        _later(run)(_convert_and_log, run, list(trajectories), rewards, given, error, failed)
+        Later.of("tinker", run)(
+            _convert_and_log, run, list(trajectories), rewards, given, error, failed
+        )
 
     def _log_failed(self, error: BaseException | None) -> None:
         """The group ended before its rewards: record what there is of each rollout."""
@@ -216,7 +220,7 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         run = join() if begun and not self._is_logged else None
         if run is None:
             return
-        _later(run)(_convert_and_log_failed, run, begun, self.place, self.inner, error)
+        Later.of("tinker", run)(_convert_and_log_failed, run, begun, self.place, self.inner, error)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "inner":
@@ -234,16 +238,6 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
                 os.environ.update(self._env)
 
 
-_threads: weakref.WeakKeyDictionary[capture.Run, Later] = weakref.WeakKeyDictionary()
-
-
-def _later(run: capture.Run) -> Later:
-    """The thread that turns tokens to text, so that the event loop goes on with sampling."""
-    if run not in _threads:
-        _threads[run] = Later("tinker", run)
-    return _threads[run]
-
-
 def _convert_and_log(
     run: capture.Run,
     trajectories: list[Any],
@@ -252,20 +246,21 @@ def _convert_and_log(
     error: BaseException | None,
     failed: list[Notes],
 ) -> None:
-    problems: list[str] = []
-    rollouts = convert(trajectories, rewards, problems=problems, **given)
+    rollouts = converted("tinker", convert, trajectories, rewards, **given)
     for rollout in rollouts if error is not None else ():
         rollout.fate, rollout.fate_reason = "failed", "the grader failed"
         rollout.error = _error(error, "grader")
-    for problem in sorted(set(problems)):
-        capture.report("tinker", problem)
     place, builder = given["place"], given["builder"]
     rollouts += [convert_failed(n, i, place, builder) for i, n in enumerate(failed)]
     run.log(rollouts)
 
 
 def _convert_and_log_failed(
-    run: capture.Run, begun: list[Notes], place: Place, builder: Any, error: BaseException | None
+    run: capture.Run,
+    begun: list[Notes],
+    place: GroupPlace,
+    builder: Any,
+    error: BaseException | None,
 ) -> None:
     rollouts = [convert_failed(n, i, place, builder) for i, n in enumerate(begun)]
     for i, (rollout, notes) in enumerate(zip(rollouts, begun, strict=True)):
@@ -323,88 +318,59 @@ class _WatchedPolicy(TokenCompleter):  # type: ignore[misc]
 
 def _watch(env: Any, notes: Notes) -> None:
     """Note what goes through an environment. One that cannot be watched runs unwatched."""
-    watched: list[tuple[Any, str, Callable[..., Any]]] = [
-        (env, "initial_observation", _first_observation),
-        (env, "step", _step),
-    ]
-    inner = getattr(env, "message_env", None)
-    if inner is not None:
-        watched.append((inner, "initial_observation", _first_messages))
+    watchers: dict[str, Watcher] = {"initial_observation": _first_observation, "step": _step}
+    if getattr(env, "message_env", None) is not None:
+        watchers["message_env.initial_observation"] = _first_messages
     if hasattr(env, "_grade_with_rubric"):
-        watched.append((env, "_grade_with_rubric", _grade))
-    for owner, name, watcher in watched:
-        try:
-            setattr(owner, name, watcher(getattr(owner, name), notes))
-        except (AttributeError, TypeError) as error:
-            capture.report(
-                "tinker",
-                f"{type(owner).__name__}.{name} could not be watched ({error}): times and "
-                "failed rollouts of this environment are not recorded",
-            )
+        watchers["_grade_with_rubric"] = _grade
+    Seams("tinker", f"tinker-cookbook {_VERSION}").watch(
+        env,
+        {path: functools.partial(watcher, notes) for path, watcher in watchers.items()},
+        "times and failed rollouts of this environment are not recorded",
+        anew=True,
+    )
 
 
-Method = Callable[..., Awaitable[Any]]
-
-
-def _first_observation(original: Method, notes: Notes) -> Method:
-    async def initial_observation(*args: Any, **kwargs: Any) -> Any:
-        _running.set(notes)
-        notes.start = time.time()
-        try:
-            result = await original(*args, **kwargs)
-        except BaseException as error:
-            notes.error, notes.end = _error(error, "environment"), time.time()
-            raise
-        if isinstance(result, tuple):
-            notes.observation = result[0]
-        else:  # too long a prompt: there will be no step
-            notes.end = time.time()
-        return result
-
-    return initial_observation
-
-
-def _step(original: Method, notes: Notes) -> Method:
-    async def step(action: Any, *args: Any, **kwargs: Any) -> Any:
-        start = time.time()
-        reason = (kwargs.get("extra") or {}).get("stop_reason")
-        taken = next((a for a, _, _ in reversed(notes.samples) if a.tokens is action), None)
-        turn = Turn(notes.observation, taken or Action(list(action), None, reason))
-        notes.turns.append(turn)
-        try:
-            result = await original(action, *args, **kwargs)
-        except BaseException as error:
-            notes.error, notes.end = _error(error, "environment"), time.time()
-            raise
+def _first_observation(notes: Notes) -> Watching:
+    _running.set(notes)
+    notes.start = time.time()
+    try:
+        result = yield
+    except BaseException as error:
+        notes.error, notes.end = _error(error, "environment"), time.time()
+        raise
+    if isinstance(result, tuple):
+        notes.observation = result[0]
+    else:  # too long a prompt: there will be no step
         notes.end = time.time()
-        notes.steps.append((start, notes.end))
-        notes.observation = getattr(result, "next_observation", None)
-        turn.reward, turn.logs = getattr(result, "reward", None), getattr(result, "logs", {})
-        turn.metrics = getattr(result, "metrics", {})
-        return result
-
-    return step
 
 
-def _first_messages(original: Method, notes: Notes) -> Method:
-    async def initial_observation(*args: Any, **kwargs: Any) -> Any:
-        messages = await original(*args, **kwargs)
-        with capture.guard("adapter tinker: the prompt's messages"):
-            notes.prompt = copy.deepcopy(list(messages))  # the environment goes on writing in it
-        return messages
+def _step(notes: Notes, action: Any, /, extra: Any = None) -> Watching:
+    start = time.time()
+    taken = next((a for a, _, _ in reversed(notes.samples) if a.tokens is action), None)
+    reason = (extra or {}).get("stop_reason")
+    turn = Turn(notes.observation, taken or Action(list(action), None, reason))
+    notes.turns.append(turn)
+    try:
+        result = yield
+    except BaseException as error:
+        notes.error, notes.end = _error(error, "environment"), time.time()
+        raise
+    notes.end = time.time()
+    notes.steps.append((start, notes.end))
+    notes.observation = getattr(result, "next_observation", None)
+    turn.reward, turn.logs = getattr(result, "reward", None), getattr(result, "logs", {})
+    turn.metrics = getattr(result, "metrics", {})
 
-    return initial_observation
+
+def _first_messages(notes: Notes) -> Watching:
+    messages = yield
+    notes.prompt = copy.deepcopy(list(messages))  # the environment goes on writing in it
 
 
-def _grade(original: Method, notes: Notes) -> Method:
-    async def grade(convo: Any, rubric: Any, *args: Any, **kwargs: Any) -> Any:
-        graded = await original(convo, rubric, *args, **kwargs)
-        with capture.guard("adapter tinker: a rubric's grade"):
-            score, text = graded
-            notes.grades.append((str(getattr(rubric, "rubric_str", rubric)), float(score), text))
-        return graded
-
-    return grade
+def _grade(notes: Notes, convo: Any, rubric: Any, /) -> Watching:
+    score, text = yield
+    notes.grades.append((str(getattr(rubric, "rubric_str", rubric)), float(score), text))
 
 
 def _error(error: BaseException | None, kind: str) -> Error:

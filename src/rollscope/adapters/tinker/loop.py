@@ -8,17 +8,18 @@ what it returns. Groups are told apart by the object itself: the loop hands on t
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import capture
-from .convert import Place
+from .._arrays import numbers
+from .._seam import Seams, Watcher, Watching
+from .convert import GroupPlace
 
 _PACKAGE = "tinker_cookbook"
 _step: ContextVar[int | None] = ContextVar("rollscope_tinker_step", default=None)
@@ -47,8 +48,9 @@ class _State:
         self.waiting: dict[str, list[str]] = {}  # rolled out and not trained yet
         self.data: dict[int, tuple[Any, str]] = {}  # training rows of this step, by their object
         self.versions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.originals: list[tuple[Any, str, Any]] = []
-        self.seams: list[str] = []
+        version = getattr(sys.modules.get(_PACKAGE), "__version__", "(version not known)")
+        self.seams = Seams("tinker", f"tinker-cookbook {version}")
+        self.watched: list[str] = []
 
     def remember(self, group: Any, keys: list[str]) -> None:
         self.groups = {k: v for k, v in self.groups.items() if v[0]() is not None}
@@ -68,17 +70,14 @@ class _State:
         return number
 
 
-_state = _State()
-
-
 def names() -> Names:
     """What the trainer calls its project and run."""
     return _state.names
 
 
 def attached() -> tuple[str, ...]:
-    """The seams that are in place."""
-    return tuple(_state.seams)
+    """The functions that are watched."""
+    return tuple(_state.watched)
 
 
 def new_source() -> int:
@@ -99,8 +98,7 @@ def listen() -> None:
     """Learn the names from the trainer's logger, and follow its numbers."""
     from tinker_cookbook.utils import ml_log
 
-    _replace(ml_log, "setup_logging", _setup_logging)
-    _replace(ml_log.MultiplexLogger, "log_metrics", _log_metrics)
+    _watch(ml_log, {"setup_logging": _logging, "MultiplexLogger.log_metrics": _metrics})
 
 
 _LOOPS = {
@@ -128,124 +126,75 @@ def attach() -> None:
     """Follow the loops that are loaded. A loop that lacks a function says so, and goes on."""
     for module, functions in _LOOPS.items():
         loaded = sys.modules.get(f"{_PACKAGE}.{module}")
-        for name in functions if loaded is not None else ():
-            _replace(loaded, name, _WRAPPERS[name])
+        if loaded is not None:
+            _watch(loaded, {name: _WATCHERS[name] for name in functions})
 
 
 def detach() -> None:
     """Put the originals back."""
     global _state
-    for owner, name, original in reversed(_state.originals):
-        setattr(owner, name, original)
+    _state.seams.restore()
     _state = _State()
 
 
-def _replace(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    original = getattr(owner, name, None)
-    if getattr(original, "_rollscope", False):
-        return
-    where = f"{getattr(owner, '__name__', owner)}.{name}"
-    if original is None:
-        version = getattr(sys.modules.get(_PACKAGE), "__version__", "?")
-        capture.report(
-            "tinker",
-            f"tinker-cookbook {version} has no {where}: what is told by it is not recorded "
-            "(0.5.8 has it)",
-        )
-        return
-    made: Any = functools.wraps(original)(wrapper(original))
-    made._rollscope = True
-    setattr(owner, name, made)
-    _state.originals.append((owner, name, original))
-    _state.seams.append(where.removeprefix(f"{_PACKAGE}."))
+def _watch(module: Any, watchers: Mapping[str, Watcher]) -> None:
+    lost = "what it tells is not recorded. Supported: tinker-cookbook 0.5"
+    for name in _state.seams.watch(module, watchers, lost):
+        where = f"{module.__name__}.{name}".removeprefix(f"{_PACKAGE}.")
+        if where not in _state.watched:
+            _state.watched.append(where)
 
 
-# -- the functions ---------------------------------------------------------------------
+# -- the watchers ----------------------------------------------------------------------
 
 
-def _setup_logging(original: Any) -> Any:
-    def setup_logging(log_dir: str, *args: Any, **kwargs: Any) -> Any:
-        logger = original(log_dir, *args, **kwargs)
-        with capture.guard("adapter tinker: names"):
-            given = dict(zip(("wandb_project", "wandb_name", "config"), args, strict=False))
-            given |= kwargs
-            path = Path(str(log_dir))
-            config = given.get("config")
-            from tinker_cookbook.utils import ml_log
+def _logging(
+    log_dir: str, wandb_project: Any = None, wandb_name: Any = None, config: Any = None
+) -> Watching:
+    yield
+    from tinker_cookbook.utils import ml_log
 
-            _state.names = Names(
-                given.get("wandb_project") or path.parent.name or None,
-                given.get("wandb_name") or path.name or None,
-                None if config is None else ml_log.dump_config(config),
-            )
-        return logger
-
-    return setup_logging
+    path = Path(str(log_dir))
+    _state.names = Names(
+        wandb_project or path.parent.name or None,
+        wandb_name or path.name or None,
+        None if config is None else ml_log.dump_config(config),
+    )
 
 
-def _log_metrics(original: Any) -> Any:
-    def log_metrics(self: Any, metrics: dict[str, Any], step: int | None = None) -> Any:
-        result = original(self, metrics, step)
-        with capture.guard("adapter tinker: metrics"):
-            run = capture.active()
-            numbers = {k: v for k, v in metrics.items() if isinstance(v, (int, float))}
-            if run is not None and numbers:
-                run.metrics(step, numbers)
-        return result
-
-    return log_metrics
+def _metrics(metrics: Mapping[str, Any], step: int | None = None) -> Watching:
+    yield
+    run, values = capture.active(), numbers(metrics)
+    if run is not None and values:
+        run.metrics(step, values)
 
 
-def _filtered_rollout(original: Any) -> Any:
-    async def do_group_rollout_and_filter_constant_reward(
-        sampling_client: Any, env_group_builder: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        with capture.guard("adapter tinker: a group begins"):
-            named = dict(zip(_FILTERED, args, strict=False)) | kwargs
-            env_group_builder = _begin(env_group_builder, named, sampling_client)
-            if len(args) <= _FILTERED.index("strategy"):
-                kwargs = {**kwargs, "strategy": _watched(kwargs.get("strategy"))}
-        place = getattr(env_group_builder, "place", None)
-        group = await original(sampling_client, env_group_builder, *args, **kwargs)
-        with capture.guard("adapter tinker: a group ends"):
-            _end(place, group)
-        return group
-
-    return do_group_rollout_and_filter_constant_reward
+def _filtered_rollout(
+    sampling_client: Any,
+    env_group_builder: Any,
+    max_tokens: Any = None,
+    temperature: Any = None,
+    do_remove_constant_reward_groups: bool = False,
+    strategy: Any = None,
+) -> Watching:
+    sampling = {"temperature": temperature, "max_tokens": max_tokens}
+    builder = _begin(env_group_builder, sampling, sampling_client, do_remove_constant_reward_groups)
+    place = getattr(builder, "place", None)
+    group = yield {"env_group_builder": builder, "strategy": _watched(strategy)}
+    _end(place, group)
 
 
-_FILTERED = (
-    "max_tokens",
-    "temperature",
-    "do_remove_constant_reward_groups",
-    "enable_logging",
-    "strategy",
-    "termination",
-)
+def _group_rollout(env_group_builder: Any, policy: Any, strategy: Any = None) -> Watching:
+    sampling = {name: getattr(policy, name, None) for name in ("temperature", "max_tokens")}
+    builder = _begin(env_group_builder, sampling, getattr(policy, "sampling_client", None))
+    place = getattr(builder, "place", None)
+    group = yield {"env_group_builder": builder, "strategy": _watched(strategy)}
+    _end(place, group)
 
 
-def _group_rollout(original: Any) -> Any:
-    async def do_group_rollout(
-        env_group_builder: Any, policy: Any, strategy: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        with capture.guard("adapter tinker: a group begins"):
-            named = {
-                "temperature": getattr(policy, "temperature", None),
-                "max_tokens": getattr(policy, "max_tokens", None),
-            }
-            client = getattr(policy, "sampling_client", None)
-            env_group_builder = _begin(env_group_builder, named, client)
-            strategy = _watched(strategy)
-        place = getattr(env_group_builder, "place", None)
-        group = await original(env_group_builder, policy, strategy, *args, **kwargs)
-        with capture.guard("adapter tinker: a group ends"):
-            _end(place, group)
-        return group
-
-    return do_group_rollout
-
-
-def _begin(builder: Any, named: Mapping[str, Any], client: Any) -> Any:
+def _begin(
+    builder: Any, sampling: Mapping[str, Any], client: Any, drops_constant: bool = False
+) -> Any:
     """The builder for this rollout of the group, with all that is known about it."""
     from .hook import TracedBuilder
 
@@ -257,14 +206,11 @@ def _begin(builder: Any, named: Mapping[str, Any], client: Any) -> Any:
     roll = _state.roll(place.name)
     for key in _state.waiting.pop(place.name, ()):  # asynchronous training: too old to train on
         _annotate(key, fate="dropped", fate_reason="stale: rolled out again")
-    sampling = {
-        name: named[name] for name in ("temperature", "max_tokens") if named.get(name) is not None
-    }
     return builder.at(
         roll=roll,
-        sampling=sampling,
+        sampling={name: value for name, value in sampling.items() if value is not None},
         policy_version=_version(client, place.step),
-        drops_constant=bool(named.get("do_remove_constant_reward_groups")),
+        drops_constant=bool(drops_constant),
     )
 
 
@@ -293,7 +239,7 @@ def _version(client: Any, step: int | None) -> int | None:
 
 def _end(place: Any, group: Any) -> None:
     """Remember whose keys the trajectories are, and rewards that were clamped afterwards."""
-    if group is None or not isinstance(place, Place):
+    if group is None or not isinstance(place, GroupPlace):
         return
     keys = [f"{place.name}/{i}" for i in range(len(group.trajectories_G))]
     _state.remember(group, keys)
@@ -305,22 +251,19 @@ def _end(place: Any, group: Any) -> None:
             _annotate(key, reward=float(total))
 
 
-def _compute_advantages(original: Any) -> Any:
-    def compute_advantages(groups: Any, *args: Any, **kwargs: Any) -> Any:
-        advantages = original(groups, *args, **kwargs)
-        with capture.guard("adapter tinker: advantages"):
-            for group, values in zip(groups, advantages, strict=True):
-                _learned(group, values)
-        return advantages
-
-    return compute_advantages
+def _compute_advantages(trajectory_groups_P: Any) -> Watching:
+    advantages = yield
+    for group, values in zip(trajectory_groups_P, advantages, strict=True):
+        _learned(group, values)
 
 
 def _learned(group: Any, advantages: Any) -> None:
     keys = _state.keys(group)
     values = advantages.tolist()
     if keys is None or len(keys) != len(values):
-        capture.report("tinker", "advantages of a group that nobody rolled out here: not recorded")
+        capture.report(
+            "adapter tinker", "advantages of a group that nobody rolled out here: not recorded"
+        )
         return
     name = keys[0].rpartition("/")[0].partition("#")[0] if keys else ""
     if _state.waiting.pop(name, None) is None:
@@ -329,34 +272,24 @@ def _learned(group: Any, advantages: Any) -> None:
         _annotate(key, advantage=value, fate="trained", trained_step=_step.get())
 
 
-def _assemble(original: Any) -> Any:
-    def assemble_training_data(groups: Any, *args: Any, **kwargs: Any) -> Any:
-        data, places = original(groups, *args, **kwargs)
-        with capture.guard("adapter tinker: training rows"):
-            rows: dict[str, list[Any]] = {}
-            for datum, place in zip(data, places, strict=True):
-                keys = _state.keys(groups[place["group_idx"]])
-                if keys is not None:
-                    rows.setdefault(keys[place["traj_idx"]], []).append(datum)
-            for key, own in rows.items():
-                if len(own) == 1:  # several: branches, whose shared tokens stand in each
-                    _state.data[id(own[0])] = (own[0], key)
-        return data, places
-
-    return assemble_training_data
+def _assemble(trajectory_groups_P: Any) -> Watching:
+    data, places = yield
+    rows: dict[str, list[Any]] = {}
+    for datum, place in zip(data, places, strict=True):
+        keys = _state.keys(trajectory_groups_P[place["group_idx"]])
+        if keys is not None:
+            rows.setdefault(keys[place["traj_idx"]], []).append(datum)
+    for key, own in rows.items():
+        if len(own) == 1:  # several: branches, whose shared tokens stand in each
+            _state.data[id(own[0])] = (own[0], key)
 
 
-def _forward(original: Any) -> Any:
-    async def train_step(data_D: Any, *args: Any, **kwargs: Any) -> Any:
-        logprobs = await original(data_D, *args, **kwargs)
-        with capture.guard("adapter tinker: what was trained"):
-            if len(logprobs) == len(data_D):
-                for datum, values in zip(data_D, logprobs, strict=True):
-                    _trained_on(datum, values)
-            _state.data.clear()
-        return logprobs
-
-    return train_step
+def _forward(data_D: Any) -> Watching:
+    logprobs = yield
+    if len(logprobs) == len(data_D):
+        for datum, values in zip(data_D, logprobs, strict=True):
+            _trained_on(datum, values)
+    _state.data.clear()
 
 
 def _trained_on(datum: Any, logprobs: Any) -> None:
@@ -371,7 +304,9 @@ def _trained_on(datum: Any, logprobs: Any) -> None:
     mask = given["mask"]
     streams = {"advantage": given["advantages"], "train_logprob": logprobs.tolist()}
     if any(len(values) != len(mask) for values in streams.values()):
-        capture.report("tinker", "training rows and their mask differ in length: not recorded")
+        capture.report(
+            "adapter tinker", "training rows and their mask differ in length: not recorded"
+        )
         return
     _annotate(
         found[1],
@@ -382,52 +317,36 @@ def _trained_on(datum: Any, logprobs: Any) -> None:
     )
 
 
-def _remove_constant(original: Any) -> Any:
-    def remove_constant_reward_groups(groups: Any, *args: Any, **kwargs: Any) -> Any:
-        kept = original(groups, *args, **kwargs)
-        with capture.guard("adapter tinker: constant groups"):
-            still = {id(group) for group in kept}
-            for group in groups:
-                for key in () if id(group) in still else _state.keys(group) or ():
-                    _annotate(key, fate="dropped", fate_reason="constant reward")
-        return kept
-
-    return remove_constant_reward_groups
+def _remove_constant(trajectory_groups_P: Any) -> Watching:
+    kept = yield
+    still = {id(group) for group in kept}
+    for group in trajectory_groups_P:
+        for key in () if id(group) in still else _state.keys(group) or ():
+            _annotate(key, fate="dropped", fate_reason="constant reward")
 
 
-def _evaluation(original: Any) -> Any:
-    async def run_single_evaluation(
-        evaluator: Any, config: Any, i_batch: int, *args: Any, **kwargs: Any
-    ) -> Any:
-        from .hook import TracedBuilder
+def _evaluation(evaluator: Any, i_batch: int) -> Watching:
+    from .hook import TracedBuilder
 
-        with capture.guard("adapter tinker: an evaluation"):
-            builders: Any = getattr(evaluator, "env_group_builders_P", ())
-            for n, builder in enumerate(builders):
-                if isinstance(builder, TracedBuilder):
-                    builders[n] = builder.at(step=i_batch, roll=0)
-        return await original(evaluator, config, i_batch, *args, **kwargs)
-
-    return run_single_evaluation
+    builders: Any = getattr(evaluator, "env_group_builders_P", ())
+    for n, builder in enumerate(builders):
+        if isinstance(builder, TracedBuilder):
+            builders[n] = builder.at(step=i_batch, roll=0)
+    yield
 
 
-def _train_step(original: Any) -> Any:
-    async def do_train_step(config: Any, i_batch: int, *args: Any, **kwargs: Any) -> Any:
-        token = _step.set(i_batch)
-        try:
-            result = await original(config, i_batch, *args, **kwargs)
-        finally:
-            _step.reset(token)
-        with capture.guard("adapter tinker: a step"):
-            client = result[0] if isinstance(result, tuple) else result
-            if client is not None:
-                _state.versions[client] = i_batch + 1
-        return result
-
-    return do_train_step
+def _train_step(i_batch: int) -> Watching:
+    token = _step.set(i_batch)
+    try:
+        result = yield
+    finally:
+        _step.reset(token)
+    client = result[0] if isinstance(result, tuple) else result
+    if client is not None:
+        _state.versions[client] = i_batch + 1
 
 
-_WRAPPERS: dict[str, Callable[[Any], Any]] = {
+_WATCHERS: dict[str, Watcher] = {
     "do_group_rollout_and_filter_constant_reward": _filtered_rollout,
     "do_group_rollout": _group_rollout,
     "compute_advantages": _compute_advantages,
@@ -444,3 +363,6 @@ def _annotate(key: str, **facts: Any) -> None:
     run = capture.active()
     if run is not None:
         run.annotate(key=key, **facts)
+
+
+_state = _State()
