@@ -102,14 +102,9 @@ class Watching(Recorder):
 
 def attach(trainer: Any, run: str = "r") -> bool:
     recorder = Watching("test", trainer)
-    return recorder.attach(
-        {"step": recorder.step},
-        name="Trainer",
-        version="1.2",
-        supported="Trainer 1",
-        project="p",
-        run=run,
-    )
+    watchers = {"step": recorder.step}
+    fits = recorder.fits(watchers, "Trainer", "1.2", supported="Trainer 1")
+    return fits and recorder.attach("p", run)
 
 
 def finish() -> None:

@@ -335,6 +335,14 @@ def test_watching_twice_is_watching_once(seams: Seams, of_class: bool) -> None:
     assert len(seen) == 2
 
 
+def test_watching_anew_replaces_the_watcher(seams: Seams) -> None:
+    loop, first, second = Loop(), Seen(), Seen()
+    seams.watch(loop, {"plain": first.watch}, LOST)
+    Seams("other", "loop 1.2").watch(loop, {"plain": second.watch}, LOST, anew=True)
+    loop.plain([1])
+    assert (len(first), len(second)) == (0, 2)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_is_as_before_when_it_is_put_back(seams: Seams, kind: str) -> None:
     class Heir(Loop): ...
@@ -356,6 +364,17 @@ def test_a_function_put_around_ours_stays_and_ours_only_passes_on(seams: Seams) 
     seams.restore()
     assert loop.plain is theirs and loop.plain([2]) == [1.0, "theirs"]
     assert seen == []
+
+
+def test_a_name_that_somebody_imported_meanwhile_can_be_watched_again(seams: Seams) -> None:
+    one, other = types.ModuleType("one"), types.ModuleType("other")
+    one.step = lambda batch: len(batch)  # type: ignore[attr-defined]
+    seams.watch(one, {"step": Seen().watch}, LOST)
+    other.step = one.step  # type: ignore[attr-defined]
+    seams.restore()
+    seen = Seen()
+    seams.watch(other, {"step": seen.watch}, LOST)
+    assert other.step([1]) == 1 and len(seen) == 2
 
 
 def test_ours_is_known_but_not_by_its_attributes(seams: Seams) -> None:

@@ -74,48 +74,54 @@ class Recorder:
         self.trainer = trainer
         self.run: capture.Run
         self.later: Later
-        self.seams: Seams
+
+    def fits(
+        self,
+        watchers: Mapping[str, Watcher],
+        name: str,
+        version: str | None,
+        *,
+        supported: str,
+        lost: str = "nothing is recorded",
+    ) -> bool:
+        """Does the trainer have all these functions? If not, it is told, with `name`, `version`
+        and what is `supported`. False also if it is watched already, and its run goes on."""
+        before = getattr(self.trainer, "_rollscope", None)
+        if before is not None and before.run.is_on:
+            return False
+        self._watchers, self._version, self._lost = watchers, version, lost
+        self._seams = Seams(self.adapter, f"{name} {version or '(version not known)'}")
+        return self._seams.fit(self.trainer, watchers, f"{lost}. Supported: {supported}")
 
     def attach(
         self,
-        watchers: Mapping[str, Watcher],
-        *,
-        name: str,
-        version: str | None,
-        supported: str,
-        lost: str = "nothing is recorded",
         project: str | None = None,
         run: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Join the run and watch these functions of the trainer. False: nothing is watched.
-
-        A trainer that lacks one of them is told, as `name` and `version`. One that is watched
-        already stays as it is, until its run is over.
-        """
-        before = getattr(self.trainer, "_rollscope", None)
-        if before is not None and before.run.is_on:
-            return False
-        self.seams = Seams(self.adapter, f"{name} {version or '(version not known)'}")
-        if not self.seams.fit(self.trainer, watchers, f"{lost}. Supported: {supported}"):
-            return False
+        """Join the run, and watch the trainer from now on. False: recording is off."""
         joined = capture.join(
             project,
             run,
             adapter=self.adapter,
-            version=version,
-            seams=tuple(watchers),
+            version=self._version,
+            seams=tuple(self._watchers),
             asked=True,
             config=config,
         )
         if joined is None:
             return False
+        before = getattr(self.trainer, "_rollscope", None)
         if before is not None:
-            before.seams.restore()
+            before.let_go()
         self.run, self.later = joined, Later(self.adapter, joined)
         self.trainer._rollscope = self
-        self.seams.watch(self.trainer, watchers, lost)
+        self._seams.watch(self.trainer, self._watchers, self._lost)
         return True
+
+    def let_go(self) -> None:
+        """The trainer's functions are its own again."""
+        self._seams.restore()
 
     def log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Convert and log, on the thread of our own."""

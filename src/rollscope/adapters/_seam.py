@@ -34,7 +34,10 @@ from typing import Any, NamedTuple, Self
 
 from .. import capture
 
-Watcher = Callable[..., Generator[Mapping[str, Any] | None, Any, None]]
+Watching = Generator[Any, Any, None]
+"""What a watcher is declared to return."""
+
+Watcher = Callable[..., Watching]
 
 _ABSENT: Any = object()
 
@@ -69,7 +72,7 @@ class Seams:
         self.adapter = adapter
         self.trainer = trainer
         self._arrive = arrive
-        self._watching: list[_Seam] = []
+        self._watching: list[tuple[_Seam, Any]] = []
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def fit(self, owner: Any, paths: Mapping[str, Watcher], lost: str) -> bool:
@@ -83,17 +86,19 @@ class Seams:
             self._tell(owner, wrong, lost)
         return not wrong
 
-    def watch(self, owner: Any, paths: Mapping[str, Watcher], lost: str) -> list[str]:
+    def watch(
+        self, owner: Any, paths: Mapping[str, Watcher], lost: str, *, anew: bool = False
+    ) -> list[str]:
         """Watch those of these functions that fit; the others are told. Returns their paths.
 
-        A function that is watched already stays as it is.
+        A function that is watched already stays as it is, or, `anew`, gets this watcher instead.
         """
         done = []
         for path, watcher in paths.items():
             wrong = _misfit(owner, path, watcher)
             if not wrong:
                 try:
-                    self._watch(owner, path, watcher)
+                    self._watch(owner, path, watcher, anew)
                 except (AttributeError, TypeError) as error:  # slots, frozen, read-only
                     wrong = f"{_label(owner)}.{path} could not be watched ({error})"
             if wrong:
@@ -102,12 +107,12 @@ class Seams:
                 done.append(path)
         return done
 
-    def _watch(self, owner: Any, path: str, watcher: Watcher) -> None:
+    def _watch(self, owner: Any, path: str, watcher: Watcher, anew: bool) -> None:
         holder, name, found = _found(owner, path)
         function = getattr(found, "__func__", found) if isinstance(holder, type) else found
-        if is_ours(getattr(function, "__func__", function)):
+        if not anew and is_ours(getattr(function, "__func__", function)):
             return
-        ours = self.watched(function, watcher, path)
+        ours = self.watched(original(function), watcher, path)
         if self._arrive is not None:
             ours = in_place_of(function, ByName(ours, self._arrive, holder.__name__, name))
         self.replace(holder, name, ours if function is found else type(found)(ours))
@@ -117,8 +122,9 @@ class Seams:
         seam = _Seam(function, watcher, f"adapter {self.adapter}: {name}")
         if seam.lacking:
             raise TypeError(seam.lacks())
-        self._watching.append(seam)
-        return in_place_of(function, _wrapper(seam))
+        ours = in_place_of(function, _wrapper(seam))
+        self._watching.append((seam, ours))
+        return ours
 
     def replace(self, owner: Any, name: str, ours: Any) -> None:
         """Put `ours` in the place of a function of this module, class or object."""
@@ -137,8 +143,9 @@ class Seams:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
-        for seam in self._watching:
+        for seam, ours in self._watching:
             seam.watcher = None
+            _ours.discard(ours)
         self._watching.clear()
 
     def _tell(self, owner: Any, wrong: Iterable[str], lost: str) -> None:

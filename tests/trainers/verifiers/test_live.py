@@ -255,4 +255,4 @@ def test_a_broken_adapter_leaves_the_run_as_it_is(
 
 def test_something_else_is_told_loudly(caplog: pytest.LogCaptureFixture) -> None:
     assert adapter.attach(3) == 3
-    assert "int has neither run_slot nor run" in caplog.text
+    assert "int has no run; nothing is recorded" in caplog.text

@@ -1,4 +1,4 @@
-"""The hook: two methods and two callbacks of one trainer, watched."""
+"""The hook: three methods and two callbacks of one trainer, watched."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from ... import capture
 from ...model import Error, Rollout
-from .._arrays import on_host
-from .._later import Later
-from .._seams import missing
+from .._arrays import numbers, on_host
+from .._record import Recorder, converted
+from .._seam import Watcher, Watching
 from .convert import TENSORS, convert
 
 
@@ -28,115 +28,96 @@ def attach(trainer: Any, *, project: str | None = None, run: str | None = None) 
 
 
 def _attach(trainer: Any, project: str | None, run: str | None) -> None:
-    if getattr(trainer, "_rollscope", None) is not None:
-        return
     import trl
     from transformers import TrainerCallback
 
-    seams = ("_calculate_rewards", "_generate_and_score_completions")
-    if lacking := missing(trainer, seams):
-        capture.report(
-            "trl",
-            f"trl {trl.__version__}: {type(trainer).__name__} has no {' and no '.join(lacking)}; "
-            "nothing is recorded. GRPOTrainer and RLOOTrainer of trl 1.10 to 1.16 have both.",
-        )
+    recorder = TrlRecorder(trainer)
+    watchers: dict[str, Watcher] = {
+        "_calculate_rewards": recorder.score,
+        "_generate_and_score_completions": recorder.generate,
+        "evaluation_loop": recorder.evaluate,
+    }
+    supported = "GRPOTrainer and RLOOTrainer of trl 1.10 to 1.16"
+    if not recorder.fits(watchers, "trl", trl.__version__, supported=supported):
         return
     args = trainer.args
-    joined = capture.join(
+    if not recorder.attach(
         project or getattr(args, "project", None),
         run or getattr(args, "run_name", None) or Path(str(args.output_dir)).name,
-        adapter="trl",
-        version=trl.__version__,
-        seams=(*seams, "on_log", "on_step_end"),
-        asked=True,
-        config=args.to_dict() if hasattr(args, "to_dict") else None,
-    )
-    if joined is None:
+        args.to_dict() if hasattr(args, "to_dict") else None,
+    ):
         return
-    tracer = _Tracer(trainer, joined)
-    trainer._rollscope = tracer
 
     class Log(TrainerCallback):  # type: ignore[misc]
-        """TRL's numbers, and which rollouts a finished step has learned from."""
+        """TRL's metrics, and which rollouts a finished step has learned from."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             with capture.guard("adapter trl: on_log"):
-                tracer.metrics(state, logs or {})
+                recorder.metrics(state, logs or {})
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             with capture.guard("adapter trl: on_step_end"):
-                tracer.step_done(state)
+                recorder.step_done(state)
 
     trainer.add_callback(Log())
 
 
-class _Tracer:
-    """What is known about the batch in hand, between the two methods."""
+class TrlRecorder(Recorder):
+    """What is known about the batch in hand, between the methods."""
 
-    def __init__(self, trainer: Any, run: Any) -> None:
-        self.trainer = trainer
-        self.run = run
+    def __init__(self, trainer: Any) -> None:
+        super().__init__("trl", trainer)
         self.dataset: str | None = None  # the one that is evaluated, if it has a name
         self.start = self.end = 0.0
-        self.seen: dict[str, Any] | None = None
+        self.seen: Any = None  # what `_calculate_rewards` was given, and what it gave
         self.counts: dict[tuple[str, str | None, int], int] = {}
-        self.later = Later("trl", run)  # turns tokens to text; owns what follows
         self.waiting: list[tuple[int, list[str]]] = []  # micro step, keys not yet trained
-        self._score = trainer._calculate_rewards
-        self._generate = trainer._generate_and_score_completions
-        self._evaluate = getattr(trainer, "evaluation_loop", None)
-        trainer._calculate_rewards = self.score
-        trainer._generate_and_score_completions = self.generate
-        if self._evaluate is not None:
-            trainer.evaluation_loop = self.evaluate
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+    # -- the seams ---------------------------------------------------------------------
+
+    def evaluate(self, metric_key_prefix: str = "eval") -> Watching:
         """Learns the name of the dataset that is evaluated: metrics begin with `eval_math`."""
-        prefix = str(kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval"))
-        self.dataset = prefix.removeprefix("eval").removeprefix("_") or None
+        self.dataset = str(metric_key_prefix).removeprefix("eval").removeprefix("_") or None
         try:
-            return self._evaluate(*args, **kwargs)  # type: ignore[misc]
+            yield
         finally:
             self.dataset = None
 
-    def score(self, *args: Any, **kwargs: Any) -> Any:
-        names = ("inputs", "prompts", "completions", "completion_ids_list")
-        self.seen = {**dict(zip(names, args, strict=False)), **kwargs}
+    def score(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any, /
+    ) -> Watching:
         self.end = time.time()
+        self.seen = {
+            "inputs": inputs,
+            "prompts": prompts,
+            "completions": completions,
+            "completion_ids_list": completion_ids_list,
+        }
         try:
-            rewards = self._score(*args, **kwargs)
+            rewards = yield
         except Exception as error:
-            with capture.guard("adapter trl: a failed reward"):
-                self.failed(error)
+            seen, self.seen = self.seen, None
+            why = Error(kind="grader", type=type(error).__name__, text=str(error))
+            self.later(self.convert, self.batch(seen, {}), why, None)
             raise
-        with capture.guard("adapter trl: rewards"):
-            extra = getattr(self.trainer, "_pending_extra_logs", {})
-            self.seen["extra"] = {name: list(values) for name, values in extra.items()}
-            self.seen["rewards"] = rewards
-        return rewards
+        extra = getattr(self.trainer, "_pending_extra_logs", {})
+        self.seen["extra"] = {name: list(values) for name, values in extra.items()}
+        self.seen["rewards"] = rewards
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self) -> Watching:
         self.seen, self.start = None, time.time()
-        output = self._generate(*args, **kwargs)
-        with capture.guard("adapter trl: a batch"):
-            self.log(output)
-        return output
-
-    def log(self, output: Mapping[str, Any]) -> None:
+        output = yield
         seen, self.seen = self.seen, None
         if seen is None:
             capture.report(
-                "trl",
+                "adapter trl",
                 "_generate_and_score_completions did not call _calculate_rewards: no rollouts",
             )
             return
         micro = int(getattr(self.trainer, "_step", 0)) if self.trainer.model.training else None
         self.later(self.convert, self.batch(seen, output), None, micro)
 
-    def failed(self, error: Exception) -> None:
-        seen, self.seen = self.seen or {}, None
-        why = Error(kind="grader", type=type(error).__name__, text=str(error))
-        self.later(self.convert, self.batch(seen, {}), why, None)
+    # -- what was seen -----------------------------------------------------------------
 
     def batch(self, seen: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
         """All that `convert` needs, as it is now: the trainer goes on."""
@@ -179,10 +160,7 @@ class _Tracer:
         }
 
     def convert(self, batch: dict[str, Any], error: Error | None, micro: int | None) -> None:
-        problems: list[str] = []
-        rollouts = convert(**batch, problems=problems)
-        for problem in sorted(set(problems)):
-            capture.report("trl", problem)
+        rollouts = converted("trl", convert, **batch)
         for rollout in rollouts if error is not None else ():
             rollout.fate, rollout.fate_reason = "failed", "a reward function raised"
             rollout.error = error
@@ -212,7 +190,7 @@ class _Tracer:
             self.run.annotate(key=key, **facts)
 
     def metrics(self, state: Any, logs: Mapping[str, Any]) -> None:
-        values = {k: v for k, v in logs.items() if isinstance(v, (int, float))}
+        values = numbers(logs)
         if values and getattr(state, "is_world_process_zero", True):
             self.run.metrics(int(state.global_step), values)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ... import capture
+from .._record import Recorder, converted
+from .._seam import Watching
 from .convert import convert
 
 
@@ -17,66 +18,46 @@ def attach(agent_or_env: Any, *, project: str | None = None, run: str | None = N
     when it is final: retries of verifiers are over by then, and their errors are in it.
     """
     with capture.guard("adapter verifiers: attach"):
-        _attach(agent_or_env, project, run)
+        recorder = Recorder("verifiers", agent_or_env)
+
+        def watch() -> Watching:
+            result = yield
+            _record(recorder.run, result)
+
+        method = "run_slot" if callable(getattr(agent_or_env, "run_slot", None)) else "run"
+        supported = "a v1 Agent, which has run, or Env, which has run_slot"
+        if recorder.fits({method: watch}, "verifiers", _version(), supported=supported):
+            recorder.attach(project, run)
     return agent_or_env
 
 
-def _attach(target: Any, project: str | None, run: str | None) -> None:
-    method = next((m for m in ("run_slot", "run") if callable(getattr(target, m, None))), None)
-    if getattr(target, "_rollscope", None) is not None:
-        return
-    if method is None:
-        capture.report(
-            "verifiers",
-            f"{type(target).__module__}.{type(target).__name__} has neither run_slot nor run: "
-            "nothing is recorded. Give attach() a v1 Agent or Env.",
-        )
-        return
-    record = recorder(project=project, run=run, seams=(f"{type(target).__name__}.{method}",))
-    if record is None:
-        return
-    original = getattr(target, method)
-
-    @functools.wraps(original)
-    async def traced(*args: Any, **kwargs: Any) -> Any:
-        result = await original(*args, **kwargs)
-        with capture.guard(f"adapter verifiers: {method}"):
-            record(result)
-        return result
-
-    setattr(target, method, traced)
-    target._rollscope = record
-
-
-def recorder(
-    *, project: str | None = None, run: str | None = None, seams: Sequence[str] = ("recorder",)
-) -> Any:
+def recorder(*, project: str | None = None, run: str | None = None) -> Callable[[Any], None] | None:
     """A function that records an `Episode` or `Trace`, for loops of your own. None when off.
 
     record = rollscope.adapters.verifiers.recorder(project="math", run="eval-3")
     record(episode)
     """
-    import verifiers
-
     joined = capture.join(
-        project,
-        run,
-        adapter="verifiers",
-        version=getattr(verifiers, "__version__", None),
-        seams=tuple(seams),
-        asked=True,
+        project, run, adapter="verifiers", version=_version(), seams=("recorder",), asked=True
     )
     if joined is None:
         return None
 
     def record(item: Any) -> None:
         with capture.guard("adapter verifiers: an episode"):
-            problems: list[str] = []
-            rollouts = convert(item, problems=problems)
-            for rollout in rollouts:
-                rollout.run = None  # the active run's name, not the record's
-            for problem in sorted(set(problems)):
-                capture.report("verifiers", problem)
-            joined.log(rollouts)
+            _record(joined, item)
 
     return record
+
+
+def _record(run: capture.Run, item: Any) -> None:
+    rollouts = converted("verifiers", convert, item)
+    for rollout in rollouts:
+        rollout.run = None  # the active run's name, not the record's
+    run.log(rollouts)
+
+
+def _version() -> str | None:
+    import verifiers
+
+    return getattr(verifiers, "__version__", None)
