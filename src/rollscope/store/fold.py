@@ -22,9 +22,8 @@ def _rank(text: str) -> str:
 _TEXT = "json_extract_string(value, '$')"
 
 
-def _typed(name: str) -> str:
-    """The value of a fact as its column holds it; null if it does not fit."""
-    type = _TYPES[name]
+def _typed(type: str) -> str:
+    """The value of a fact as a column of this type holds it; null if it does not fit."""
     if type == "JSON":
         return "value"
     return _TEXT if type == "VARCHAR" else f"TRY_CAST({_TEXT} AS {type})"
@@ -32,11 +31,11 @@ def _typed(name: str) -> str:
 
 def _entries(field: str) -> str:
     """The facts `<field>.<key>` of a rollout as a map."""
-    value = {"meta": "value", "rewards": f"TRY_CAST({_TEXT} AS DOUBLE)", "reward_texts": _TEXT}
+    value = _typed(_TYPES[field].removeprefix("MAP(VARCHAR, ").removesuffix(")"))
     return (
-        f"map_from_entries(list((substr(name, {len(field) + 2}), {value[field]}) ORDER BY name) "
+        f"map_from_entries(list((substr(name, {len(field) + 2}), {value}) ORDER BY name) "
         f"FILTER (starts_with(name, '{field}.') AND length(name) > {len(field) + 1} "
-        f"AND {value[field]} IS NOT NULL)) AS {field}"
+        f"AND {value} IS NOT NULL)) AS {q(field)}"
     )
 
 
@@ -54,8 +53,9 @@ def fold(rollouts: str, facts: str) -> str:
 
     `facts` must hold all facts of the rollouts that have any, folded before or not.
     """
+    own = "AND message IS NULL"
     fields = ", ".join(
-        f"any_value({_typed(name)}) FILTER (name = '{name}' AND message IS NULL) AS {q(name)}"
+        f"any_value({_typed(_TYPES[name])}) FILTER (name = '{name}' {own}) AS {q(name)}"
         for name in FIELD_FACTS
         if name != "error"
     )
@@ -72,7 +72,7 @@ WITH said AS (
 ),
 patch AS (
     SELECT rollout, {fields},
-        any_value(value) FILTER (name = 'error' AND message IS NULL) AS error,
+        any_value(value) FILTER (name = 'error' {own}) AS error,
         {", ".join(_entries(field) for field in DICT_FACTS)},
         {", ".join(_tags(kind, column) for kind, column in SET_FACTS.items())}
     FROM said GROUP BY rollout
@@ -93,11 +93,11 @@ def _folded(name: str) -> str:
         return (
             f"CASE WHEN p.error IS NULL THEN {own} ELSE json_extract_string(p.error, '$.{key}') END"
         )
-    if name == "meta":
-        merged = "to_json(map_concat(CAST(r.meta AS MAP(VARCHAR, JSON)), p.meta))"
-        return f"CASE WHEN p.meta IS NULL THEN r.meta ELSE {merged} END"
     if name in DICT_FACTS:
-        return f"CASE WHEN {late} IS NULL THEN {own} ELSE map_concat({own}, {late}) END"
+        merged = f"map_concat({own}, {late})"
+        if _TYPES[name] == "JSON":
+            merged = f"to_json(map_concat(CAST({own} AS MAP(VARCHAR, JSON)), {late}))"
+        return f"CASE WHEN {late} IS NULL THEN {own} ELSE {merged} END"
     if name in SET_FACTS.values():
         return f"CASE WHEN p.any_{name} THEN {late} ELSE {own} END"
     return own

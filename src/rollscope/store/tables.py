@@ -46,12 +46,8 @@ _ERROR = _struct({"kind": "VARCHAR", "type": "VARCHAR", "text": "VARCHAR"})
 _FROM_HEADER = {"project": "l.project", "run": "l.run", "writer": "l.writer",
                 "launch": "coalesce(r.launch, l.launch)",
                 "worker": "coalesce(r.worker, l.worker)"}  # fmt: skip
-_FROM_ERROR = {f"error_{name}": f"e.error.{name}" for name in ("kind", "type", "text")}
-_COUNTED = (
-    "messages", "turns", "prompt_tokens", "response_tokens", "tools", "version_min",
-    "version_max", "prompt_preview", "preview",
-)  # fmt: skip
-_TAGS = ("labels", "flags")
+_FROM_ERROR = [c.name for c in schema.ROLLOUTS if c.source == "error"]
+_COMPUTED = [c.name for c in schema.ROLLOUTS if c.source in ("messages", "facts")]
 
 _MESSAGE_SOURCE = {
     "rollout": "id",
@@ -78,8 +74,7 @@ def _wire_types() -> dict[str, str]:
     span = {n: t for n, t in spans.items() if n not in ("rollout", "n", *_FROM_ERROR)}
     span["error"] = _ERROR
     bodies = {"messages": _struct(message) + "[]", "spans": _struct(span) + "[]"}
-    not_wire = ("writer", "open", *_FROM_ERROR, *_COUNTED, *_TAGS)
-    rollout = {n: t for n, t in _TYPES["rollouts"].items() if n not in not_wire}
+    rollout = {c.name: c.type for c in schema.FIELDS}
     rollout |= {"error": _ERROR, **bodies}
     fact = {n: t for n, t in facts.items() if n not in ("writer", "folded")}
     return {
@@ -155,8 +150,6 @@ def _heads_sql() -> str:
         "USING (log, line) JOIN staged_logs l USING (log)"
     )
 
-
-_COMPUTED = (*_COUNTED, *_TAGS)
 
 _GROWN = """
 CREATE OR REPLACE TEMP TABLE staged_grown AS

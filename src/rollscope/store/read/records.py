@@ -8,37 +8,28 @@ from typing import Any
 import msgspec
 
 from ...model import Error, Fact, Message, Rollout, Span, Tokens
+from ...model.schema import FIELDS, ROLLOUTS
 from ...model.tokens import KNOWN_STREAMS
 from ...model.wire import join_parts, to_call
 
 Row = Mapping[str, Any]
 
-_PLAIN = (
-    "id", "key", "project", "run", "launch", "step", "trained_step", "split", "dataset", "task",
-    "group", "index", "attempt", "worker", "reward", "advantage", "stop_reason", "truncated",
-    "fate", "fate_reason", "time", "start", "end", "policy_version", "environment",
-)  # fmt: skip
+_NAMES = [column.name for column in FIELDS]
+_JSONS = [column.name for column in FIELDS if column.type == "JSON"]
+_DICTS = [column.name for column in FIELDS if column.is_dict]
 
-HEAD = (
-    *_PLAIN, "rewards", "reward_texts", "error_kind", "error_type", "error_text", "sampling",
-    "reference", "meta",
-)  # fmt: skip
+HEAD = tuple(column.name for column in ROLLOUTS if column.source in ("field", "error"))
 """The columns of a thin row that a rollout is made of; the others sum up its messages."""
 
 
 def to_rollout(row: Row, messages: list[Message], spans: list[Span]) -> Rollout:
     """A whole rollout out of the `HEAD` of its thin row and its bodies."""
-    return Rollout(
-        **{name: row[name] for name in _PLAIN},
-        messages=messages,
-        spans=spans,
-        rewards=row["rewards"] or {},
-        reward_texts=row["reward_texts"] or {},
-        error=_error(row),
-        sampling=_json(row["sampling"]) or {},
-        reference=_json(row["reference"]),
-        meta=_json(row["meta"]) or {},
-    )
+    fields: dict[str, Any] = {name: row[name] for name in _NAMES}
+    for name in _JSONS:
+        fields[name] = _json(fields[name])
+    for name in _DICTS:
+        fields[name] = fields[name] or {}
+    return Rollout(**fields, messages=messages, spans=spans, error=_error(row))
 
 
 def to_message(row: Row) -> Message:
