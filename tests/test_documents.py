@@ -44,11 +44,18 @@ def test_examples_in_docstrings_give_what_they_say(name: str) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text()):
+    for target, part in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", path.read_text()):
         if "://" in target:
             continue
-        there = (path.parent / target).resolve()
+        there = (path.parent / target).resolve() if target else path
         assert there.exists(), f"{path}: {target}"
+        assert not part or part in anchors(there.read_text()), f"{path}: {target}#{part}"
+
+
+def anchors(text: str) -> set[str]:
+    """What can stand behind `#` in a link to a page: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_counts_the_formats() -> None:
