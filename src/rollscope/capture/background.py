@@ -19,9 +19,9 @@ from ..store.writers import BEAT, Counters, WriterInfo, steady
 from .problems import odd, problems, report
 
 GATHER = 0.04
-"""Seconds from one frame to the next. With the work a record is written within the 50 ms that are
-promised, and 10 ms later while the main thread computes: it hands the interpreter over only every
-5 ms, which happens three times a frame. The fewer frames, the less it is disturbed."""
+"""Seconds from one frame to the next. Together with the work, a record is written within the
+promised 50 ms, and 10 ms later while the main thread computes: it hands over the interpreter only
+every 5 ms, and a frame needs that three times. Fewer frames disturb the main thread less."""
 
 HOLD = 0.001
 """Seconds of work between two moments at which other threads may run."""
@@ -99,7 +99,7 @@ class Background:
         report("queue", f"{text} Record fewer (Sample) or raise ROLLSCOPE_QUEUE.")
 
     def drop(self, kind: str, reason: str) -> None:
-        """Count something that never came so far."""
+        """Count the loss of something that never reached the queue."""
         with self._put_lock:
             self._drop(kind, reason)
 
@@ -191,9 +191,9 @@ class Background:
         self._wake.acquire(timeout=max(until - steady(), 0.0))
 
     def _empty(self) -> None:
-        """Write what is in the queue, a frame at a time. What comes while a frame that is not
-        full is written waits for the next one: else, with a busy main thread that hands the
-        interpreter over every 5 ms, each rollout had a frame of its own."""
+        """Write the queue, a frame at a time. Records that come while a frame is written wait for
+        the next one, unless the frame was full. Otherwise each rollout would get a frame of its own
+        if the main thread is busy and hands over the interpreter every 5 ms."""
         is_full = True
         while is_full and (self._held or self._queue):
             self._taken = steady()
@@ -278,7 +278,8 @@ _SMALL = 64 << 10
 
 
 def _is_small_end(entry: Entry) -> bool:
-    """The end of an open rollout finds room in a full queue: else it would stay open for ever."""
+    """The end of an open rollout finds room in a full queue. Otherwise it would stay open for
+    ever."""
     return entry.place == "close" and entry.size < _SMALL
 
 

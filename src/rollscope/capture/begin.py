@@ -1,5 +1,5 @@
-"""Beginning and ending runs: `init` for people, `join` for adapters, and what happens to
-runs at a fork and at the end of the program."""
+"""Beginning and ending runs: `init` for people, `join` for adapters, forks, and the end of the
+program."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def join(
     config: Mapping[str, Any] | None = None,
     sample: Sample | None = None,
 ) -> Run | None:
-    """For adapters: the active run, or one begun because somebody asked for it, else None.
+    """For adapters: the active run, or a new one if somebody asked for it, else None.
 
-    Asking is `ROLLSCOPE=on`, or the trainer's own option (`asked`); `ROLLSCOPE=off` wins.
+    People ask by `ROLLSCOPE=on` or by the trainer's own option (`asked`). `ROLLSCOPE=off` wins.
     Never raises.
     """
     with guard(f"adapter {adapter}: joining a run"):

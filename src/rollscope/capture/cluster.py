@@ -1,12 +1,11 @@
 """How settings reach the actors of a Ray cluster.
 
-Ray gives a driver's environment to its actors only on a cluster that the driver starts
-itself. On one that was started beforehand they have the cluster's. So the driver leaves its
-settings in the cluster's own key-value store, under its job, as soon as it is connected; any
-process of that job takes them over before it joins a run. A variable that is set in the actor
-itself (a `runtime_env`) wins.
+Actors get the driver's environment only if the driver itself starts the cluster. On a cluster that
+was started before, they have the cluster's environment. So the driver leaves its settings in the
+cluster's key-value store, under its job, as soon as it is connected. Each process of the job takes
+them over before it joins a run. A variable that is set in the actor itself (a `runtime_env`) wins.
 
-`ray` is never imported here; both functions are cheap and silent where it is not loaded.
+`ray` is never imported here. Without it, both functions are cheap and silent.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _publish() -> None:
 
 
 def adopt() -> None:
-    """In a process of a Ray job: take over what its driver left, where nothing is set here."""
+    """In a process of a Ray job: take over the driver's settings that are not set here."""
     global _adopted
     ray: Any = sys.modules.get("ray")
     if ray is None or not hasattr(ray, "is_initialized") or not ray.is_initialized():

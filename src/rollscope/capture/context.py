@@ -1,7 +1,7 @@
 """Where the program is: in which rollout, inside which span.
 
-It travels by context variable, so it is right for any number of rollouts interleaved in one
-event loop. Plain threads and executors do not inherit context: `bind` carries it over.
+It travels by context variable, so any number of rollouts may interleave in one event
+loop. Plain threads and executors do not inherit context: `bind` carries it over.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def enter(place: Here) -> Token[Here]:
 
 
 def leave(token: Token[Here]) -> None:
-    """Go back. A generator may be closed in another context than it began in; then there is
-    nothing to go back to."""
+    """Go back. If a generator is closed in another context than it began in, there is nothing to go
+    back to."""
     with suppress(ValueError):
         _here.reset(token)
 

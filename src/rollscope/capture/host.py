@@ -1,4 +1,4 @@
-"""Tensors of a batch brought to the host, one transfer for each, never one for each rollout.
+"""Copies the tensors of a batch to the host: one transfer per tensor, never one per rollout.
 
 The token arrays of a batch are usually rows of a few large tensors on the GPU. Taking each
 row over by itself costs a synchronisation a row. So the storage behind the rows is transferred
@@ -15,7 +15,7 @@ import msgspec
 from ..model import Message, Rollout, Tokens
 
 _WASTE = 4
-"""A storage more than so many times larger than what is taken of it is not moved as a whole."""
+"""A storage is not moved as a whole if it is this many times larger than the rows we need."""
 
 
 def on_host(batch: list[Rollout]) -> list[Rollout]:
@@ -67,8 +67,8 @@ class _Copies:
         return self._torch.as_tensor(copy).as_strided(shape, values.stride(), first)
 
     def _copy(self, values: Any, key: Any) -> Any:
-        """The whole storage, as a NumPy array where NumPy has the type: cutting a row out of
-        one costs a tenth of what a tensor takes."""
+        """The whole storage, as a NumPy array if NumPy has the type: cutting a row out of an array
+        costs a tenth of cutting it out of a tensor."""
         whole = self._torch.empty(0, dtype=values.dtype, device=values.device)
         whole.set_(values.detach().untyped_storage())
         if whole.numel() > _WASTE * self._taken[key]:

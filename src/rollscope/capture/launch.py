@@ -1,9 +1,9 @@
 """Which launch this process belongs to: one start of the run's processes.
 
-All processes of a launch should find the same name without talking, and a restart must find
-another one, because it repeats steps. Where that is not certain, the name is rather too
-narrow than too wide: two launches taken for one would mix their rollouts, one launch taken
-for two only keeps them apart.
+All processes of a launch should find the same name without talking to each other. A restart must
+find another name, because it repeats steps. If in doubt, the name is too narrow rather than too
+wide: if two launches shared a name, their rollouts would mix, but one launch with two names only
+keeps them apart.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _ray() -> str | None:
 
 
 def _torchrun() -> str | None:
-    """Id and restart count. People give the same id again, so on one machine the start of
-    the agent (the parent of all ranks) is part of the name, on many under SLURM the job."""
+    """Id and restart count. People reuse ids, so the name also has the start of the agent (the
+    parent of all ranks) on one machine, or the job on many machines under SLURM."""
     env = os.environ
     id = env.get("TORCHELASTIC_RUN_ID")
     if not id:

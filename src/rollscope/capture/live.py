@@ -1,7 +1,7 @@
 """A rollout that is recorded while it happens.
 
-Each message and each finished span is one line of its own, written once: the rollout is
-visible while it goes on, and a hundred turns cost a hundred times one turn.
+Each message and each finished span is one line, written once. So the rollout is visible while it
+goes on, and a hundred turns cost a hundred times as much as one.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class LiveRollout:
 
     @guard("rollout.extend")
     def extend(self, history: Iterable[Any]) -> None:
-        """Record a conversation as it is handed to a model: all of it, each time.
+        """Record a conversation that is handed to a model as a whole, each time.
 
-        Only what is new is written. Where it differs from what was there, a branch begins.
+        Only new messages are written. If it differs from before, a branch begins there.
         """
         if not self._is_mine():
             return

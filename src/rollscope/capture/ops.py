@@ -1,7 +1,7 @@
 """`op`: a function whose calls become spans of the current rollout.
 
-Outside a rollout a marked function is called as it is. What it returns, yields and raises
-reaches its caller unchanged, cancellation included.
+Outside a rollout, a marked function runs as if it were not marked. Its results and exceptions,
+cancellation included, reach the caller unchanged.
 """
 
 from __future__ import annotations

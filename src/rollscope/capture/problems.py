@@ -52,12 +52,12 @@ class Problems:
             return dict(self._told)
 
     def tell(self) -> None:
-        """A run ends: what was met up to now is told."""
+        """A run ends: the problems met so far count as reported."""
         with self._lock:
             self._told = {text: problem.count for text, problem in self._by_text.items()}
 
     def list(self, told: dict[str, int]) -> list[Problem]:
-        """Those that were met beyond `told`."""
+        """The problems met since `told`."""
         with self._lock:
             return [
                 Problem(text=p.text, count=p.count - n, first=p.first, last=p.last)

@@ -166,11 +166,12 @@ class Run:
         return taken
 
     def id_of(self, key: Any) -> str:
-        """The id of the rollout that this launch calls `key`, whichever process logs it."""
+        """The id of the rollout that has this `key` in the launch, in whatever process it is
+        logged."""
         return keyed_id(self.project, self.name, self.launch, str(key))
 
     def _leave_out(self, rollouts: list[Rollout]) -> None:
-        """Count them, and remember their ids: what is said about them later is left out, too."""
+        """Count them, and remember their ids, so that later facts about them are left out too."""
         self._sampled_out += len(rollouts)
         self._background.log.info.counters.sampled_out = self._sampled_out
         for rollout in rollouts:
@@ -333,9 +334,9 @@ class Run:
         return self._is_off or self._background.flush(timeout)
 
     def finish(self, *, is_crash: bool = False) -> None:
-        """Write what is queued, and say in one line what became of everything.
+        """Write everything that is queued, and summarise the run in one line.
 
-        `is_crash`: an exception ended the work, so a restart will do some of it again.
+        `is_crash`: an exception ended the work, so a restart will repeat some of it.
         """
         if self._is_finished:
             return

@@ -51,8 +51,8 @@ def resolve(
     sinks: Iterable[str] | None,
     worker: str | None,
 ) -> Setup:
-    """Everything a run needs. Raises on wrong arguments; a wrong environment only warns,
-    except where going on would write what should have been redacted."""
+    """Everything a run needs. Wrong arguments raise. A wrong environment only warns, unless going
+    on would write text that should have been redacted."""
     launch = launch_name()
     sample_set, redact_set, sinks_set = map(
         setting, ("ROLLSCOPE_SAMPLE", "ROLLSCOPE_REDACT", "ROLLSCOPE_SINKS")
@@ -95,7 +95,7 @@ def _name(value: Any, what: str) -> str:
 
 
 def _config(config: Mapping[str, Any] | None, redactor: Redactor | None) -> Any:
-    """A snapshot as JSON, redacted; what is odd in it is noted in its place."""
+    """A redacted snapshot as JSON. An odd value is replaced by a note."""
     made = None if config is None else plain(config, "config", [])
     return made if redactor is None else clean_settings(made, redactor)
 

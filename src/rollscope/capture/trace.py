@@ -1,5 +1,5 @@
-"""verl's two names, with verl's meaning: code written for `verl.utils.rollout_trace` moves
-over by changing the import.
+"""verl's two names, with verl's meaning. To move code from `verl.utils.rollout_trace`, change the
+import.
 
 `rollout_trace_attr` says which rollout the code inside belongs to; `rollout_trace_op` records
 the calls of a method. An op outside any `rollout_trace_attr` is recorded as a rollout of its

@@ -10,7 +10,7 @@ from . import lock
 
 
 def main(directory: Path, name: str) -> None:
-    """Forward, if nobody else does, and again if a writer began while this was ending."""
+    """Forward, unless another process does. Do it again if a writer began meanwhile."""
     os.nice(10)
     while (held := lock.take_patiently(directory, name)) is not None:
         if not _forward(directory, name, held):

@@ -1,4 +1,4 @@
-"""Requests of a size that the other system takes, and what to do when it refuses one."""
+"""Requests small enough for the other system, and what to do when it refuses one."""
 
 from __future__ import annotations
 

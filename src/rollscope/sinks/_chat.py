@@ -1,7 +1,7 @@
 """What tracing systems are told of a conversation: prompts, answers, tokens, times.
 
-The chat views of MLflow and Weave show nothing of a conversation in which a single message is not
-of the form that OpenAI's chat API writes: `message` gives it that.
+The chat views of MLflow and Weave show nothing of a conversation if a single message does not have
+the form of OpenAI's chat API. `message` gives it that form.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ._plain import without_tokens
 from .calls import ROOT, Call, context, is_written
 
 MOST_CONTEXT = 1_000_000
-"""Characters of all prompts of a rollout together up to which each call has its whole prompt.
-Beyond, it has what is new since the policy last wrote: what is sent grows with the rollout, not
-with its square."""
+"""As long as all prompts of a rollout together stay below this many characters, each call has its
+whole prompt. Beyond, a call has only what is new since the policy last wrote, so that the size
+grows with the rollout and not with its square."""
 
 
 def message(found: Message) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def tokens(rollout: Rollout, number: int) -> tuple[int, int] | None:
 
 
 def exchange(rollout: Rollout, call: Call) -> tuple[Any, Any]:
-    """What a tool or a span was given and gave back. The messages know it best, if they do."""
+    """The inputs and outputs of a tool or a span, from the messages if they have them."""
     span = call.span
     inputs = without_tokens(span.inputs) if span is not None else None
     outputs = without_tokens(span.outputs) if span is not None else None
@@ -96,9 +96,9 @@ def exchange(rollout: Rollout, call: Call) -> tuple[Any, Any]:
 
 
 def times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[float, float]]:
-    """Start and end of each call. These systems must have them: a call whose times are not known
-    has no length and stands where the one before it ended, or where the call around it began; a
-    rollout of which no time is known stands at the time it was logged."""
+    """Start and end of each call. These systems require both. A call without known times has no
+    length and stands where the previous call ended, or where the call around it began. A rollout
+    without any known time stands at the time it was logged."""
     known = [t for call in found for t in (call.start, call.end) if t is not None]
     logged = rollout.time or 0.0
     first = rollout.start if rollout.start is not None else min(known, default=logged)

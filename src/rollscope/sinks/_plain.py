@@ -8,8 +8,8 @@ from typing import Any
 from ..model.normalise import non_finite
 
 MOST_NUMBERS = 16
-"""A longer list of nothing but numbers is taken for tokens, log probabilities or pixels: those
-stay in the store."""
+"""A longer list of only numbers is taken for tokens, log probabilities or pixels, which stay in the
+store."""
 
 
 def plain(value: Any) -> Any:
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def without_tokens(value: Any) -> Any:
-    """What a program handed over (inputs, outputs, meta), without long lists of numbers.
+    """A value that a program handed over (inputs, outputs, meta), without long lists of numbers.
 
     >>> without_tokens({"prompt_ids": list(range(1000)), "n": 8})
     {'prompt_ids': '[1,000 numbers, not sent]', 'n': 8}

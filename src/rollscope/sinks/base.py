@@ -23,9 +23,9 @@ class Target(NamedTuple):
 
 
 class Refused(Exception):
-    """The other system took the rest of a batch but will never take these rollouts (too large,
-    not valid there): they are counted with the reason and not sent again. `partly` names those
-    that it took without some of their facts, with the reasons: they are sent, the facts counted."""
+    """The other system took the rest of a batch but will never take these rollouts (too large, not
+    valid there). They are counted with the reason and not sent again. `partly` names rollouts that
+    it took without some of their facts, and why: they count as sent, and the facts are counted."""
 
     def __init__(self, ids: Collection[str], why: str, *, partly: Mapping[str, str] = {}) -> None:
         super().__init__(why)
@@ -45,7 +45,7 @@ class Sink:
 
     @classmethod
     def hints(cls) -> Mapping[str, str]:
-        """What the trainer opened there itself, asked now and then in each training process.
+        """What the trainer itself opened there. Asked from time to time in each training process.
 
         Must be cheap and must not import the other system: if it is not loaded, the trainer
         cannot have opened anything. Asked by a thread of its own. The forwarding process may
@@ -57,18 +57,18 @@ class Sink:
     def open(self) -> str:
         """Connect. The answer says for people where the rollouts go: an address or a file.
 
-        It must be the same each time for the same place: what was sent is remembered with it.
-        An option wins over the environment, that over the hints, those over the names of the
-        target.
+        It must be the same each time for the same place, because the journal remembers sendings by
+        it. An option wins over the environment, the environment over the hints, and the hints over
+        the names of the target.
         """
         raise NotImplementedError
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
         """Send whole rollouts and return when the other system has them.
 
-        If it raises, none of them counts as sent and all are sent again later: sending one
-        twice should be harmless (ids made from the rollout's id), or `holds` must tell. Only
-        with `Refused` the others of the batch count as sent.
+        If it raises, none of them counts as sent, and all are sent again later. So sending one
+        twice must be harmless (make ids from the rollout's id), or `holds` must tell. If it raises
+        `Refused`, the others of the batch count as sent.
         """
         raise NotImplementedError
 

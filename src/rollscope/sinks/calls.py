@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 def calls(rollout: Rollout) -> list[Call]:
-    """Every call of a rollout, each after its parent, else in the order they were recorded."""
+    """Every call of a rollout, each after its parent, otherwise in the order of recording."""
     root = Call(
         "agent",
         ROOT,

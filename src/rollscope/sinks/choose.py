@@ -1,8 +1,8 @@
 """Which rollouts of a step a sink may have: its cap, exact over all workers.
 
 The whole step is at hand here, so counts are exact: the groups with the lowest hashes win, as
-`Sample` draws them, each with all its rollouts. A group of which one rollout was sent stays
-chosen, whatever comes later. Failed rollouts get no extra room: these systems cost per trace.
+`Sample` draws them, each with all its rollouts. Once a rollout of a group was sent, the group stays
+chosen. Failed rollouts get no extra room: these systems cost per trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sending what is stored: the same journal as while a run goes on, at a person's command."""
+"""Sending stored rollouts when a person asks for it, with the same journal as live forwarding."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def export(
 ) -> Exported:
     """Send these rollouts, each to the run that it belongs to.
 
-    `clean` takes out what is not to be given away; `told` hears how many are done with, `tell`
-    what is in the way. Raises Failure if the other system does not answer, Busy if another
-    process sends; what was sent by then stays sent.
+    `clean` removes secrets. `told` is called with the number of finished rollouts, and `tell` with
+    a text if something is in the way. Raises Failure if the other system does not answer, and Busy
+    if another process is sending. Rollouts that were sent by then stay sent.
     """
     total, done = Exported(), 0
     for (project, run, directory), rows in rows_of(reader, ids).items():
@@ -79,11 +79,11 @@ def _from(done: int, told: Callable[[int], None]) -> Callable[[int], None]:
 
 @contextmanager
 def _sender(directory: Path, target: Target, spec: Spec, *, again: bool) -> Iterator[Sender]:
-    """Sends one run; nobody else does meanwhile."""
+    """Sends one run while holding its lock."""
     try:
         held = lock.take(directory, spec.name)
     except lock.Unsupported:
-        held = None  # then nobody forwards while the run goes on, either
+        held = None  # without locks there is no live forwarding either
     else:
         if held is None:
             raise Busy(

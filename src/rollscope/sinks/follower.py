@@ -1,5 +1,5 @@
-"""Forwarding, as the training processes see it: start the process that does it, and tell how
-it went at the end. Called by the writer's background thread; never does the work itself."""
+"""The training processes' side of forwarding: start the process that forwards, and report at the
+end how it went. The writer's background thread calls this; it never does the work itself."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Follower:
         """How often a process was started, and when the next one may be."""
 
     def beat(self, info: WriterInfo) -> list[str]:
-        """With every heartbeat: look what the trainer opened, and who forwards. Returns what
-        went wrong, in words."""
+        """With every heartbeat: see what the trainer opened, and whether somebody forwards. Returns
+        what went wrong, in words."""
         wrong = []
         for name in self._names:
             try:
@@ -79,7 +79,8 @@ class Follower:
         )
 
     def finish(self, wait: float) -> str:
-        """After this writer ended: wait until all is sent, while that goes on; say how it went."""
+        """After this writer ended: wait until everything is sent, as long as it makes progress.
+        Returns how it went."""
         others = read_infos(self._directory).values()
         if any(info.finished is None and not is_gone(info) for info in others):
             return self._words("other processes still record: forwarding goes on")

@@ -6,9 +6,9 @@ A line is one of
     {"sent": [[id, digest], ...]}        the other system has them, with the facts of `digest`
     {"gave_up": [id, ...]}               these are not tried again
 
-A line is on the disk before its sending begins. What was on its way when a process died is
-neither sent nor unsent: `doubtful` names it, and the other system is asked. Everything that
-was ever written here stays, so that nothing is sent twice after any number of restarts.
+A line is on the disk before its sending begins. If a process dies, the rollouts on their way are
+neither sent nor unsent: `doubtful` names them, and the other system is asked. Lines are never
+removed, so nothing is sent twice after any number of restarts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Journal:
     """One sink's journal of one run. Only the process that holds the sink's lock opens it."""
 
     def __init__(self, path: Path, to: str, *, forget: bool = False) -> None:
-        """`forget`: what was sent counts as not sent; it is sent again."""
+        """`forget`: everything counts as unsent and is sent again."""
         self.sent: dict[str, str] = {}
         """Digest of what the other system knows, by id."""
         self.doubtful: dict[str, str] = {}

@@ -22,7 +22,7 @@ def path(directory: Path, name: str) -> Path:
 
 
 def take(directory: Path, name: str) -> int | None:
-    """Become the one that forwards: a descriptor to keep open; None: another one is."""
+    """Take the lock. Returns a descriptor to keep open, or None if another process has it."""
     file = path(directory, name)
     file.parent.mkdir(exist_ok=True)
     fd = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
@@ -37,7 +37,7 @@ def take(directory: Path, name: str) -> int | None:
 
 
 def take_patiently(directory: Path, name: str) -> int | None:
-    """The same, where somebody may only be asking at this moment."""
+    """The same, but wait a moment: a writer may just be testing the lock."""
     for _ in range(10):
         held = take(directory, name)
         if held is not None:

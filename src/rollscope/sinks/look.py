@@ -1,7 +1,7 @@
 """What there is to do: which rollouts of a run may be sent, and which sent ones have changed.
 
-One cheap query tells the steps that changed since the last look; only of those the rollouts
-are listed, by id, group and a digest of their facts. Whole rollouts are never read here.
+One cheap query finds the steps that changed since the last look. Only their rollouts are listed, by
+id, group and a digest of their facts. Whole rollouts are never read here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MLflow: a trace per rollout, in the experiment of the project, linked to the training run.
 
-Spans and what is known of the rollout go straight to the tracking store, without MLflow's own
-exporter: that one drops what it cannot send and only writes a line to its log.
+Spans and facts go straight to the tracking store. MLflow's own exporter is not used, because it
+drops a trace that it cannot send and only writes a line to its log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A fresh SQLite file for MLflow, set up without getting in anybody's way.
 
-MLflow 3.17 sets up a fresh file by dozens of migrations and without a lock: of two processes
-that begin at once, one fails with "table already exists", and that one could be the trainer.
-So a file that does not exist is set up under another name and then linked to its place, which
-succeeds only if nobody else began meanwhile; one that somebody else sets up is waited for.
+MLflow 3.17 sets up a fresh file by dozens of migrations, without a lock. If two processes begin at
+once, one of them fails with "table already exists", and that could be the trainer. So we set up a
+missing file under another name and then link it to its place, which fails if another process was
+quicker. If another process is setting up the file, we wait.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def absolute(uri: str, folder: str) -> str:
 
 
 def prepare(uri: str) -> None:
-    """Return when the SQLite file of this address can be opened by MLflow; raise
-    `BlockingIOError` while somebody else sets it up."""
+    """Returns when MLflow can open the SQLite file of this address. Raises `BlockingIOError` while
+    another process is setting it up."""
     path = _path(uri)
     if path is None:
         return

@@ -26,7 +26,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 _TAGS = ("split", "group", "launch", "dataset", "attempt", "fate", "fate_reason", "stop_reason",
          "truncated", "trained_step", "policy_version")  # fmt: skip
 _OWN = ("reward", "advantage", "turn_reward")
-"""Names of assessments that are ours; a part of the reward of that name gets a prefix."""
+"""Names of our own assessments. A part of the reward with such a name gets a prefix."""
 
 
 class Span(NamedTuple):
@@ -178,7 +178,7 @@ def message(found: Message) -> dict[str, Any]:
 def _exchange(
     rollout: Rollout, call: Call, has_contexts: bool, attributes: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Inputs and outputs of a call; what else there is to tell goes to the attributes."""
+    """Inputs and outputs of a call. Everything else goes to the attributes."""
     if call.kind == "agent":
         attributes |= _about(rollout)
         first = chat.first_written(rollout)

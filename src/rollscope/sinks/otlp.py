@@ -1,9 +1,9 @@
 """OpenTelemetry: a trace per rollout, over OTLP, to any collector.
 
 The root span is `invoke_agent`; below it lie `chat` and `execute_tool` spans and whatever else
-was recorded. Rewards are `gen_ai.evaluation.result` events, sent as OTLP log records under the
-root span; where the receiver takes no logs, or with `OTEL_LOGS_EXPORTER=none`, they are events
-of the span. Where and how to send is said by the standard `OTEL_EXPORTER_OTLP_*` variables.
+was recorded. Rewards are `gen_ai.evaluation.result` events, sent as OTLP log records under the root
+span. If the receiver takes no logs, or with `OTEL_LOGS_EXPORTER=none`, they are events of the span.
+The standard `OTEL_EXPORTER_OTLP_*` variables say where and how to send.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ class Otlp(Sink):
 
 
 class _Answer(logging.Handler):
-    """What the receiver said to the last request. The exporters keep it to themselves: a
-    failure they only log, and a partial success not even that."""
+    """The receiver's answer to the last request. The exporters do not pass it on: they only log a
+    failure, and a partial success not even that."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,9 +1,9 @@
 """What is told of a call: OpenTelemetry's GenAI conventions, OpenInference's beside them, and
 the scalars of the rollout as `rollscope.*`.
 
-Pure: no OpenTelemetry library is needed here. Token ids and streams are never sent, and of
-texts at most `MOST` characters each: the link leads to the whole. Without content no text goes out
-that the policy, a tool, a judge, an error or the trainer wrote: names, ids and numbers only.
+Pure: no OpenTelemetry library is needed here. Token ids and streams are never sent, and a text is
+cut after `MOST` characters: the link leads to the whole. Without content, only names, ids and
+numbers go out, and no text of the policy, a tool, a judge, an error or the trainer.
 """
 
 from __future__ import annotations

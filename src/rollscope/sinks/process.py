@@ -1,8 +1,8 @@
 """The forwarding process: one for each run and sink, whichever writer started it.
 
-It reads the run as anybody does, so rollouts are whole and folded over all workers, and caps
-are exact. A process for each sink, because one that hangs or takes its process down must hold
-up neither the others nor anybody else: the watchdog ends it, and a writer starts it again.
+It reads the run like any reader, so rollouts are whole, with the facts of all workers, and caps are
+exact. Each sink has its own process, so that one that hangs or crashes holds up no other: the
+watchdog ends it, and a writer starts it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .spec import Spec, parse
 LOOK_EVERY = 1.0
 """Seconds between two looks at the run, at least."""
 LOOK_SHARE = 20
-"""A look may take so many times less of a processor than the time between two."""
+"""The time between two looks is at least this many times the processor time of a look."""
 GIVE_UP = 600.0
 """Seconds without a success, after all writers have ended, until the process gives up."""
 MEMORY = 512 << 20
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
 
 def asked(infos: Iterable[WriterInfo], name: str) -> Asked | None:
-    """What is to be done: the newest launch says it, and of its writers the first one."""
+    """What the newest launch asks of this sink. If its writers differ, the first one counts."""
     mine = sorted((info for info in infos if _text(info, name)), key=lambda info: info.started)
     if not mine:
         return None
@@ -94,8 +94,8 @@ class Forwarding:
             raise
 
     def is_outrun(self) -> bool:
-        """After the lock was let go: did a writer begin while this was ending? It found the lock
-        held and started nobody, and may have ended since."""
+        """After releasing the lock: did a writer begin while this process was ending? That writer
+        found the lock held and started no process, and it may have ended since."""
         complete = self._sender.state.complete if self._sender is not None else 0
         return 0 < complete < len(read_infos(self.directory))
 
@@ -210,7 +210,7 @@ class Forwarding:
 
 
 def _watch(seconds: float, is_calling: bool) -> None:
-    """End the process if a call does not return: also one that never lets go of Python."""
+    """End the process if a call does not return, even one that never releases the interpreter."""
     if is_calling:
         faulthandler.dump_traceback_later(seconds, exit=True)
     else:

@@ -1,7 +1,7 @@
 """Sending to one sink: the journal around each call, and the trouble that calls make.
 
-Used by the forwarding process while a run goes on, and by `rollscope export` afterwards; both
-write the same journal, so that what one has sent the other does not send again.
+The forwarding process uses it while a run goes on, and `rollscope export` afterwards. Both write
+the same journal, so neither sends again what the other has sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH = 32
 BATCH_SIZE = 8 << 20
 """Characters and tokens that are sent at a time, about."""
 REFUSED = 3
-"""So often a single rollout may fail, while others do not, until it is given up."""
+"""A single rollout is given up after this many failures, if others go through."""
 LONGEST_WAIT = 300.0
 """Seconds between two tries, at most."""
 
@@ -111,9 +111,8 @@ class Sender:
     # -- sending -------------------------------------------------------------------------
 
     def send(self, pairs: Sequence[Pair], fetch: Fetch) -> Iterator[int]:
-        """Send these rollouts; yields after each batch how many of them are done with.
-
-        Raises Failure: the rest is to be tried again later.
+        """Send these rollouts. After each batch, yields how many are finished. Raises Failure if
+        the rest must be tried again later.
         """
         self.connect()
         journal = self._journal
@@ -129,8 +128,8 @@ class Sender:
             yield len(pairs) - len(left)
 
     def _fetch(self, batch: Sequence[Pair], fetch: Fetch) -> list[Rollout]:
-        """These rollouts, whole; those that are gone from the store are left out. The next
-        batch is as large as this one allows: only then it is known how long they are."""
+        """These rollouts, whole, without those that have gone from the store. Their lengths are
+        known only now, so they decide the size of the next batch."""
         found = fetch([id for id, _ in batch])
         mean = sum(size for _, size in found) // max(1, len(found))
         self._fit = max(1, min(BATCH, BATCH_SIZE // max(1, mean)))
@@ -169,7 +168,7 @@ class Sender:
         return (id in self.state.suspects) + self.state.refused.get(id, 0)
 
     def _judge(self, journal: Journal) -> None:
-        """Something was sent, so the system works: what failed alone was refused."""
+        """Something was sent, so the system works. A rollout that failed alone was refused."""
         refused = self.state.refused
         for id in self.state.suspects:
             refused[id] = refused.get(id, 0) + 1
@@ -186,7 +185,7 @@ class Sender:
             self.state.gave_up_why = why
 
     def _ask(self, journal: Journal) -> None:
-        """Of those whose sending failed or was cut off: did they arrive?"""
+        """Ask the other system whether rollouts arrived whose sending failed or was cut off."""
         doubtful = dict(journal.doubtful)
         if doubtful:
             sink = self._opened

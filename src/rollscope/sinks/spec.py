@@ -21,7 +21,7 @@ KNOWN = ("trackio", "mlflow", "weave", "otlp")
 CAPS = ("groups_per_step", "rollouts_per_step", "fraction", "seed")
 """Options of every sink, with the meaning that `Sample` gives them."""
 TIMEOUT = 120.0
-"""Seconds after which a call of a sink is taken for hung; `timeout=` is another one."""
+"""Seconds after which a call of a sink counts as hung, unless `timeout=` says otherwise."""
 COMMON = (*CAPS, "timeout")
 """Options of every sink."""
 

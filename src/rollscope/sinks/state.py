@@ -45,7 +45,7 @@ class State(msgspec.Struct, kw_only=True):
     ended: float | None = None
     """When the forwarding process ended in order; None: it runs, or it was killed."""
     complete: int = 0
-    """It ended with nothing left to do, when so many writers had ended; 0: it did not."""
+    """If it ended with nothing left to do: how many writers had ended by then. Otherwise 0."""
     calling: str | None = None
     """The sink's method that is running; if the process is gone, it died or hung in it."""
     counts: Counts = msgspec.field(default_factory=Counts)

@@ -1,8 +1,8 @@
 """Trackio: a `trackio.Trace` for each rollout, in the run that the trainer opened there.
 
-Rows go straight into Trackio's store, or to its server, through the calls that its own client
-uses: these return when the rows are there, and raise when they are not, which `trackio.log`
-does neither of. A rollout's id is the id of its row, and Trackio takes each id once.
+Rows go straight into Trackio's store, or to its server, through the calls that its own client uses.
+These return when the rows are there and raise when they are not; `trackio.log` does
+neither. A rollout's id is the id of its row, and Trackio takes each id once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Trackio(Sink):
     @classmethod
     def hints(cls) -> Mapping[str, str]:
         """The run that the trainer opened. Trackio keeps it in a context variable, which other
-        threads do not see; but every open run has a thread of its own, which all see."""
+        threads cannot see. But every open run has a thread of its own, and threads can be
+        listed."""
         module = sys.modules.get("trackio.run")
         kind = getattr(module, "Run", None)
         if kind is None:

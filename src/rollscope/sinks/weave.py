@@ -1,8 +1,8 @@
 """Weave (Weights & Biases): a call per rollout, with those of its turns and tools below it.
 
-Calls go to the trace server as completed ones and the answer is waited for. Weave's own client
-queues them, and what it cannot send after a while it drops with a line in its log; and its worker
-threads import parts of it lazily, which can lock up. Here only the calling thread talks to it.
+Completed calls go to the trace server, and we wait for the answer. Weave's own client would queue
+them and, after a while, drop those that it cannot send, with a line in its log. Its worker threads
+also import parts of it lazily, which can lock up. Here only the calling thread talks to it.
 """
 
 from __future__ import annotations

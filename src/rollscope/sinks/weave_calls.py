@@ -35,8 +35,8 @@ def call_id(rollout: Rollout | str, call: str = ROOT) -> str:
 
 
 def op_name(call: Call) -> str:
-    """The kind of call, or the name of the span that was recorded: both are few. What the model
-    called a tool is no name of an operation; it is shown instead of it."""
+    """The kind of call, or the name of the recorded span: there are few of both. The name by which
+    the model called a tool is shown, but is not the name of the operation."""
     return text(call.span.name) if call.span is not None else _OPS[call.kind]
 
 

@@ -1,7 +1,7 @@
 """Lines of logs on their way into the engine: the temporary table `staged_lines`.
 
-A log without any damage is read by the engine itself. All else goes through a `Spool`: pieces
-of many logs at once, and logs with bad frames, of which only the good ones count.
+The engine itself reads an undamaged log. Everything else goes through a `Spool`: pieces of many
+logs at once, and the good frames of damaged logs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which files of a run count: the consistent view.
 
-Live logs are listed first, then segments, then merged. Whatever moves on while we look
-moves in that direction, and is gone from where it was only after it has arrived, so nothing
-is missed; and each log is taken from one place only, the last it has reached, so nothing is
+Live logs are listed first, then segments, then merged. Data that moves on while we look moves in
+that direction, and disappears from its old place only after it has arrived, so nothing is missed.
+Each log is taken from only one place, the last one it has reached, so nothing is
 seen twice.
 """
 
@@ -107,7 +107,7 @@ def _list_once(directory: Path, cache: Cache) -> RunFiles:
 def taken(directory: Path, log: str) -> int | None:
     """How many bytes of a log are sealed in this run; None: it is not sealed.
 
-    A writer whose log was taken away under its hands asks, to know what it must write again.
+    A writer asks this if its log was removed, to know what it must write again.
     """
     unit = read_unit(directory / "segments" / log, {})
     if unit is not None and log in unit.info.logs:

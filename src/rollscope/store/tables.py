@@ -237,7 +237,7 @@ SELECT log, {columns("metrics")} FROM (
 ) JOIN staged_logs l USING (log)
 """
 
-# Messages whose rollout's head is not in these lines: it lies in another log, or is damaged.
+# Messages without their rollout's head in these lines: it lies in another log, or is damaged.
 _HEADLESS = """
 INSERT INTO staged_heads BY NAME
 SELECT log, -1 AS line, false AS begun, rollout AS id, project, run, launch, writer, worker

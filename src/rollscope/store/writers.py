@@ -23,7 +23,7 @@ from ..model.schema import VERSION
 from .paths import replace_file, writer_path
 
 PROCESS = "process-"
-"""So begins the name of a launch that is nothing but one process: nobody gave it a name."""
+"""Prefix of the name of a launch that is a single process, because nobody named it."""
 
 BEAT = 5.0
 """Seconds between two heartbeats."""

@@ -1,10 +1,10 @@
-"""Ending the queries of somebody who no longer waits for the answer.
+"""Interrupting the queries of a client that no longer waits for the answer.
 
     asker = Asker()
     asker.run(lambda: store.facets("..."))    # in a worker thread
     asker.stop()                              # from any other: `run` ends with `Stopped`
 
-The asker goes with the context, so that nothing between it and the engine has to know of it.
+The asker travels with the context, so nothing between it and the engine has to know of it.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ _ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 def asker() -> Asker | None:
-    """For whom this thread is asking; None: for nobody who could leave."""
+    """The client that this thread works for; None if nobody can leave."""
     return _ASKER.get()

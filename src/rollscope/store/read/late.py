@@ -1,8 +1,8 @@
-"""Rollouts whose sealed row is not the last word: facts that are not folded yet, and rollouts
-that go on in another log.
+"""Rollouts whose sealed row is out of date: some facts are not folded in yet, or the rollout goes
+on in another log.
 
-Their finished rows stand in `tail.patched`; the view leaves the old ones out. Only these
-rollouts pay: which ones they are is worked out again only for those that something happened to.
+Their current rows stand in `tail.patched`, and the view leaves the old ones out. Only these
+rollouts cost anything, and only those that changed are looked at again.
 
 `tail.late` holds the unfolded facts of sealed units, without streams.
 """

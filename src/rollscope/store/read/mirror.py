@@ -144,7 +144,7 @@ class Mirror:
         return all(f"{unit}/{table}.parquet" in files for table in info.rows)
 
     def _fetch_file(self, path: str, meta: Any) -> Synced:
-        """A log, of which only what is new is fetched, or a small file that may change."""
+        """A log, of which only the new part is fetched, or a small file that may change."""
         target = self.folder / path
         have = target.stat().st_size if target.exists() else 0
         if PurePosixPath(path).parent.name == "live" and have <= meta["size"]:

@@ -119,7 +119,8 @@ class Reader:
         for attempt in range(_TRIES):
             version = self.version
             try:
-                # Whoever may leave gets a connection of his own, so that only he is interrupted.
+                # A client that may leave gets its own connection, so that only its query is
+                # interrupted.
                 return work(self.connection if asker() is None else self.cursor())
             except (duckdb.Error, FileNotFoundError) as error:
                 if attempt == _TRIES - 1 or not self.recovers(error, version):

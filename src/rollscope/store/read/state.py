@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class State:
-    """What was last seen of a store. Used by one thread at a time, but for what it tells."""
+    """The last seen state of a store. One thread at a time may change it; any may read it."""
 
     def __init__(self, db: DuckDBPyConnection, watching: Watching, temporary: Path) -> None:
         self._db = db
@@ -47,8 +47,8 @@ class State:
         self.filled: frozenset[str] = frozenset()
         """Tables of the tail that have rows."""
         self.changes = 0
-        """Goes up before anything changes and again after: odd while what lies in Python and in
-        the engine may not agree."""
+        """Goes up before anything changes and again after. While it is odd, Python and the engine
+        may disagree."""
         self.one_scan = False
         """Is the view `rollouts` one scan of files and nothing else? Then the engine sorts it
         without reading all columns."""
@@ -185,7 +185,7 @@ class State:
         return superseded.without_completed(found, infos)
 
     def _give_memory_back(self) -> None:
-        """Rows of sealed logs were deleted; their memory goes when nobody reads."""
+        """Rows of sealed logs were deleted. Their memory is freed when nobody reads."""
         with contextlib.suppress(duckdb.Error):  # somebody does: next time
             self._db.execute("CHECKPOINT")
 

@@ -4,9 +4,9 @@ A rollout is superseded only by one in the same slot (split, step, task, index, 
 launch that began after the earlier one's last write. A slot counts only if step, task and
 index are known. Nothing else is ever hidden.
 
-A process that nobody gave a launch and that ended in order has done its work: the next one is
-no restart of it, but another worker, and hides nothing of it. One that was killed or ended by
-an exception is restarted by the next.
+If nobody named the launch, each process is a launch of its own. If such a process ended normally,
+it has done its work: the next one is another worker and hides nothing. If it was killed or ended by
+an exception, the next one counts as its restart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ..writers import PROCESS, WriterInfo
 def without_completed(
     launches: Mapping[str, Times], infos: Iterable[WriterInfo]
 ) -> dict[str, Times]:
-    """The launches, those that no later one restarts with an end that nothing comes after."""
+    """The launches. One that was a single process and ended normally gets an infinite end: then no
+    later launch began after it, and none can be its restart."""
     writers = list(infos)
     completed = {info.launch for info in writers if info.launch.startswith(PROCESS)} - {
         info.launch for info in writers if info.finished is None or info.crashed

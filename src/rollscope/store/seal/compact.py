@@ -1,9 +1,9 @@
 """Compaction: many small segments become few large parts, facts folded in.
 
-A new `merged/<n+1>/` holds everything that was merged before and what is merged now: parts
-that did not change are linked, not copied. The rename that puts it in its place is the
-commit; only one can win, and the loser starts again from the newest state. Its sources go
-away after a grace time, and only what the newest merged directory covers ever goes.
+A new `merged/<n+1>/` holds everything that was merged before and everything merged now. Parts that
+did not change are linked, not copied. The rename into its place is the commit: only one process can
+win, and the loser starts again from the newest state. Sources are removed after a grace time, and
+only if the newest merged directory covers them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compact(
     part_bytes: int = PART,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Seal the logs of dead writers, merge what is small, and sweep up what was merged.
+    """Seal the logs of dead writers, merge small units, and remove what was merged.
 
     Keep one `watch` over several calls to notice writers on other machines that died.
     """
@@ -106,7 +106,7 @@ def _is_old(path: Path) -> bool:
 def _merge_once(
     directory: Path, part_bytes: int, report: Report, tell: Callable[[str], None]
 ) -> bool:
-    """Merge once. False: somebody else did so meanwhile, or files moved; try again."""
+    """Merge once. False: another process did so meanwhile, or files moved; try again."""
     files = list_run(directory)
     parts = _plan(directory, files, part_bytes, report)
     if parts is None:

@@ -1,7 +1,7 @@
 """Building the parts of a merged directory: units joined, late facts folded in.
 
-A part is made of many units, or is an old part again, with facts that came late. Facts move
-to the part that holds their rollout; those whose rollout is nowhere stay where they were.
+A part is made of many units, or is an old part again, with facts that came late. Facts move to the
+part that holds their rollout. If there is no such rollout, they stay where they were.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Merger:
         return sorted(id for id, rows in found if rows <= said[id])
 
     def _gather_facts(self, part: Part) -> None:
-        """`built_facts`: those that lay here and stay, and those that come."""
+        """`built_facts`: facts that were here and stay, and facts that move here."""
         name = literal(part.name)
         names = columns("facts", without=["folded"])
         self._db.execute(

@@ -1,8 +1,8 @@
 """Sealing: a finished log becomes a segment.
 
 All files are written and synced under a temporary name; one rename of the directory is the
-commit. Whoever comes second finds it there and discards his own. The log goes only after
-the commit, and only if it has not grown.
+commit. A sealer that comes second finds it there and discards its own. The log is removed only
+after the commit, and only if it has not grown.
 """
 
 from __future__ import annotations

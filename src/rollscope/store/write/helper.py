@@ -1,5 +1,5 @@
-"""The process of its own that seals a writer's finished logs, so that no thread of the trainer
-does. It takes some at a time: its start costs as much as sealing 2,000 small rollouts."""
+"""The separate process that seals a writer's finished logs, so that no thread of the trainer does.
+It takes several logs at a time, because its start costs as much as sealing 2,000 small rollouts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Helper:
         self._logs.append(log)
 
     def start(self, all: bool = False) -> str | None:
-        """Start a process if it is time for one, and at the end (`all`) for whatever is left.
+        """Start a process if it is time for one. At the end (`all`), start one for all that is
+        left.
 
         Returns what went wrong, in words for a person.
         """

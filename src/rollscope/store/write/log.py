@@ -27,7 +27,7 @@ MAX_RAW = 64 << 20
 """A log this large (before compression) takes no new rollouts."""
 
 FRAME_RAW = 1 << 20
-"""A frame this large (before compression) is full: whoever reads one body decodes one frame."""
+"""A frame this large (before compression) is full. To read one body, a reader decodes one frame."""
 
 _LOOK_AT_DISK = 1.0  # seconds between two looks at the free space
 
@@ -303,7 +303,7 @@ class LogWriter:
         self._seal()
 
     def _tell_ends(self) -> None:
-        """Note how far each log is written, for whoever seals it. Sealed ones are forgotten."""
+        """Note how far each log is written, for its sealer. Sealed logs are forgotten."""
         live = self.directory / "live"
         for name in [n for n in self.info.ends if not (live / (n + paths.LOG_ENDING)).exists()]:
             del self.info.ends[name]
