@@ -16,7 +16,7 @@ import rollscope.demo
 from rollscope.demo.policy import Batch, Pass
 from rollscope.demo.trainer import Plan
 from rollscope.model import Rollout
-from rollscope.sinks.calls import context
+from rollscope.model.conversation import parent_of
 
 from .conftest import SHORT, Demo
 
@@ -144,7 +144,7 @@ def test_it_contains_what_real_runs_contain(store: rollscope.Store, query: str) 
 
 def test_tool_errors_come_from_calls_that_the_policy_wrote(rollouts: list[Rollout]) -> None:
     asked = [
-        rollout.messages[context(rollout, span.message)[-1]]
+        rollout.messages[parent_of(span.message, rollout.messages[span.message])]
         for rollout in rollouts
         for span in rollout.spans
         if span.error and span.error.kind == "tool" and span.message is not None

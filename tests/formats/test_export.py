@@ -135,6 +135,23 @@ def test_siblings_of_two_runs_are_never_paired(export: Any) -> None:
     assert export("pairs", code=1) == []
 
 
+def test_a_task_of_two_datasets_is_two_pairs(export: Any) -> None:
+    record(
+        *(
+            Rollout(step=1, task=7, dataset=dataset, environment=environment, index=n, reward=n,
+                    messages=conversation(f"answer {n}", ask=f"{dataset} {environment}?"))
+            for n in range(2)
+            for dataset in ("math", "code", None)
+            for environment in ("easy", "hard")
+        )
+    )  # fmt: skip
+    pairs = export("pairs")
+    assert sorted(pair["prompt"][-1]["content"] for pair in pairs) == [
+        "None easy?", "None hard?", "code easy?", "code hard?", "math easy?", "math hard?",
+    ]  # fmt: skip
+    assert all(pair["chosen"][-1]["content"] == "answer 1" for pair in pairs)
+
+
 def test_labels_and_flags_travel_with_every_line(export: Any, own_store: Path) -> None:
     with rollscope.init(project="p", run="r") as run:
         run.log(Rollout(key="a", messages=conversation()))
@@ -215,13 +232,13 @@ def test_an_export_says_what_is_wrong_and_what_to_type(
     full.mkdir()
     (full / "x").touch()
     for words, said in (
-        (["nonsense"], "Or a file: jsonl, sft, pairs, atif, parquet, hf, scout"),
+        (["nonsense"], "Or write a file: jsonl, sft, pairs, atif, parquet, hf, scout"),
         (["hf"], "--out FOLDER"),
         (["hf", "--out", str(full)], "remove it or name another"),
         (["jsonl", "--out", str(tmp_path / "no" / "x")], f"there is no folder {tmp_path / 'no'}"),
         (["jsonl", "--redact", "regex=("], "is no regular expression"),
         (["jsonl", "--redact", "mails"], "'mails' is not known"),
-        (["jsonl:x=1", "--out", str(tmp_path / "x")], "takes no options, found 'x=1'"),
+        (["jsonl:x=1", "--out", str(tmp_path / "x")], "takes no options, but got 'x=1'"),
     ):
         assert main(["export", *words]) == 2
         assert said in capfd.readouterr().err

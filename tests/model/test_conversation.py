@@ -18,11 +18,11 @@ from rollscope.model.conversation import (
     answer,
     branches,
     by_policy,
-    calls,
     parent_of,
     path_to,
     prompt_size,
     text,
+    tool_calls,
 )
 from rollscope.model.wire import rollout_line
 
@@ -107,8 +107,8 @@ def test_an_answer_is_what_comes_after_thinking() -> None:
 def test_tools_are_called_beside_the_text_and_inside_it() -> None:
     a, b = ToolCall(name="a"), ToolCall(name="b")
     inside = [Part(type="text", text="so"), Part(type="tool_call", call=b)]
-    assert calls(Message(role="assistant", content=inside, tool_calls=[a])) == [a, b]
-    assert calls(Message(role="user", content="no")) == []
+    assert tool_calls(Message(role="assistant", content=inside, tool_calls=[a])) == [a, b]
+    assert tool_calls(Message(role="user", content="no")) == []
 
 
 @given(conversations)
@@ -119,7 +119,9 @@ def test_a_parent_is_the_same_to_the_engine(found: list[Message]) -> None:
 
 @given(conversations)
 def test_branches_lead_from_roots_to_all_leaves(found: list[Message]) -> None:
-    made = branches(found)
+    for number, message in enumerate(found):
+        message.meta["n"] = number
+    made = [[message.meta["n"] for message in branch] for branch in branches(found)]
     assert {n for branch in made for n in branch} == set(range(len(found))), "none is left out"
     assert [branch[-1] for branch in made] == sorted({branch[-1] for branch in made})
     for branch in made:
@@ -131,10 +133,12 @@ def test_branches_lead_from_roots_to_all_leaves(found: list[Message]) -> None:
 
 def test_a_conversation_that_begins_anew_is_a_branch_of_its_own() -> None:
     tree = [
-        Message(role="user"),
-        Message(role="assistant"),
-        Message(role="assistant", parent=0),
-        Message(role="user", parent=-1),
-        Message(role="assistant"),
+        Message(role="user", name="0"),
+        Message(role="assistant", name="1"),
+        Message(role="assistant", name="2", parent=0),
+        Message(role="user", name="3", parent=-1),
+        Message(role="assistant", name="4"),
     ]
-    assert branches(tree) == [[0, 1], [0, 2], [3, 4]]
+    assert [[m.name for m in branch] for branch in branches(tree)] == [
+        ["0", "1"], ["0", "2"], ["3", "4"],
+    ]  # fmt: skip

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollscope.model import Message, Rollout, Span, ToolCall
-from rollscope.sinks.calls import ROOT, calls, context
+from rollscope.sinks._chat import prompt
+from rollscope.sinks.calls import ROOT, calls
 
 
 def test_a_rollout_without_spans_has_a_chat_for_each_turn_and_a_call_for_each_tool():
@@ -65,7 +66,7 @@ def test_recorded_spans_are_the_calls_that_made_their_messages():
     ]
 
 
-def test_context_is_what_the_model_saw_and_not_the_other_branch():
+def test_a_prompt_is_what_the_model_saw_and_not_the_other_branch():
     rollout = Rollout(
         messages=[
             Message(role="system", content="s"),
@@ -75,9 +76,10 @@ def test_context_is_what_the_model_saw_and_not_the_other_branch():
             Message(role="assistant", content="a sub-agent", parent=-1),
         ]
     )
-    assert context(rollout, 2) == [0, 1]
-    assert context(rollout, 3) == [0, 1]
-    assert context(rollout, 4) == []
+    first, second = rollout.messages[:2]
+    assert prompt(rollout, 2, has_contexts=True).messages == [first, second]
+    assert prompt(rollout, 3, has_contexts=True).messages == [first, second]
+    assert prompt(rollout, 4, has_contexts=True).messages == []
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=4))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..model import grouping
 from .opening import add_query, opened, text
 from .output import Failed, json_line, progress, say
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..query import Store
 
 ORDER = "step,group,index"
-BY_GROUP = "project,run,split,step,group,task,index"
+BY_GROUP = ",".join((*grouping.PLACE, grouping.ORDER, "index"))
 """Whoever compares siblings needs them one after the other."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..model import Message, Part, Tokens, ToolCall
 from ..model.chat import from_chat, part
+from ..model.conversation import text
 
 _TOKENS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
@@ -48,8 +49,8 @@ def _message(item: Mapping[str, Any]) -> Message:
         return Message(role="assistant", tool_calls=[call], tokens=tokens, meta=meta)
     if kind == "function_call_output":
         output = item.get("output")
-        text = output if isinstance(output, str) or output is None else json.dumps(output)
-        return Message(role="tool", content=text, tool_call_id=item.get("call_id"), meta=meta)
+        said = output if isinstance(output, str) or output is None else json.dumps(output)
+        return Message(role="tool", content=said, tool_call_id=item.get("call_id"), meta=meta)
     if kind == "reasoning":
         pieces = [*(item.get("summary") or ()), *(item.get("content") or ())]
         parts = [_reasoning(piece) for piece in pieces]
@@ -58,7 +59,7 @@ def _message(item: Mapping[str, Any]) -> Message:
         content = item.get("content")
         made = from_chat({"role": item.get("role") or "assistant", "content": content})
         if isinstance(made.content, list) and _all_plain(made.content):
-            made.content = "".join(p.text or "" for p in made.content)
+            made.content = text(made)
         made.tokens, made.meta = tokens, meta
         return made
     return Message(role="unknown", content=[part({"type": kind, **rest})])

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from ..model import Message, Part, Rollout, Tokens
+from ..model import Message, Rollout, Tokens
 from ..model.chat import from_chat, to_chat, tool_call
+from ..model.conversation import by_policy, text
 from ..model.problem import Problem
 from . import _files
 from ._encode import line
@@ -80,7 +81,7 @@ def trajectory(rollout: Rollout) -> dict[str, Any]:
     steps: list[dict[str, Any]] = []
     for message in rollout.messages:
         if message.role == "tool" and steps:
-            result = {"source_call_id": message.tool_call_id, "content": _text(message)}
+            result = {"source_call_id": message.tool_call_id, "content": text(message)}
             steps[-1].setdefault("observation", {"results": []})["results"].append(result)
             continue
         steps.append({"step_id": len(steps) + 1, **_step(message)})
@@ -163,7 +164,7 @@ def _step(message: Message) -> dict[str, Any]:
             {"tool_call_id": c.id, "function_name": c.name, "arguments": _object(c.arguments)}
             for c in message.tool_calls
         ]
-    if message.tokens is not None and message.sampled and message.tokens.ids is not None:
+    if message.tokens is not None and by_policy(message) and message.tokens.ids is not None:
         clean = message.tokens.normalised()
         assert clean is not None
         step["metrics"] = {"completion_token_ids": clean.ids}
@@ -180,10 +181,3 @@ def _object(arguments: Any) -> Any:
         except ValueError:
             return {"raw": arguments}
     return arguments if isinstance(arguments, dict) else {"value": arguments}
-
-
-def _text(message: Message) -> str:
-    content = message.content
-    if isinstance(content, list):
-        return "".join(part.text or "" for part in content if isinstance(part, Part))
-    return content or ""

@@ -14,7 +14,9 @@ from itertools import groupby
 from typing import IO, Any
 
 from ..model import Rollout
-from ._branches import branches, chat, is_answer, tools
+from ..model.conversation import branches, prompt_size
+from ..model.grouping import group_of
+from ._chat import chat, tools
 from ._encode import line
 from ._work import Written
 
@@ -30,16 +32,6 @@ def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
             out.write(line(found) + b"\n")
             count += 1
     return Written(count, left_out)
-
-
-def group_of(rollout: Rollout) -> tuple[Any, ...]:
-    """What rollouts share that are compared with each other; one without a group is alone."""
-    place = (rollout.project, rollout.run, rollout.split, rollout.step)
-    if rollout.group is not None:
-        return (*place, "group", rollout.group)
-    if rollout.task is not None:
-        return (*place, "task", str(rollout.task))
-    return (*place, "alone", rollout.id)
 
 
 def _pair(group: Iterable[Rollout]) -> dict[str, Any] | str:
@@ -82,9 +74,9 @@ def _compared(best: Rollout, worst: Rollout) -> dict[str, Any] | str:
 
 def _split(rollout: Rollout) -> tuple[list[Any], list[Any]] | None:
     """What was asked, and what the policy made of it: of the branch that ends last."""
-    messages = (branches(rollout) or [[]])[-1]
-    first = next((n for n, message in enumerate(messages) if is_answer(message)), None)
-    if first is None:
+    messages = (branches(rollout.messages) or [[]])[-1]
+    first = prompt_size(messages)
+    if first == len(messages):
         return None
     body = [chat(message) for message in messages]
     return body[:first], body[first:]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..model import Message, Part, Rollout, ToolCall
-from ._branches import branches, is_answer
+from ..model.conversation import branches, by_policy, tool_calls
 from ._encode import arguments, text
 from ._tables import Row
 
@@ -50,7 +50,7 @@ _SEVERAL = "branches: Scout has one conversation a transcript, the one that ends
 
 def row(rollout: Rollout) -> Row:
     """A rollout as a transcript."""
-    ways = branches(rollout)
+    ways = branches(rollout.messages)
     messages = ways[-1] if ways else []
     made = [_message(m, f"{rollout.id}-{n}") for n, m in enumerate(messages)]
     reward = rollout.reward
@@ -92,10 +92,9 @@ def _message(message: Message, id: str) -> dict[str, Any]:
     if about:
         body["metadata"] = about
     if role == "assistant":
-        calls = [*message.tool_calls, *_calls(message.content)]
-        if calls:
-            body["tool_calls"] = [_call(call, f"{id}-{n}") for n, call in enumerate(calls)]
-        if is_answer(message):
+        if found := tool_calls(message):
+            body["tool_calls"] = [_call(call, f"{id}-{n}") for n, call in enumerate(found)]
+        if by_policy(message):
             body["source"] = "generate"
     if role == "tool":
         body |= {"tool_call_id": message.tool_call_id, "function": message.name}
@@ -116,11 +115,6 @@ def _part(part: Part) -> dict[str, Any]:
     if part.text is not None:
         return {"type": "text", "text": part.text}
     return {"type": "data", "data": {"type": part.type, "data": part.data}}
-
-
-def _calls(content: str | list[Part] | None) -> list[ToolCall]:
-    parts = content if isinstance(content, list) else []
-    return [part.call for part in parts if part.call is not None]
 
 
 def _call(call: ToolCall, id: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from ..model import Rollout
-from ._branches import branches, chat, is_answer, tools
+from ..model.conversation import branches, by_policy
+from ._chat import chat, tools
 from ._encode import line
 from ._work import Written
 
@@ -22,8 +23,8 @@ def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
     count, left_out = 0, Counter[str]()
     for rollout in rollouts:
         made = 0
-        for messages in branches(rollout):
-            if any(map(is_answer, messages)):
+        for messages in branches(rollout.messages):
+            if any(map(by_policy, messages)):
                 out.write(line(_body(rollout, [chat(m) for m in messages])) + b"\n")
                 made += 1
         count += made

@@ -83,7 +83,7 @@ for _mark in _THOUGHT_ENDS:
 ANSWER = f"ltrim({_SAID}, E' \\n\\r\\t')"
 
 
-def calls(message: Message) -> list[ToolCall]:
+def tool_calls(message: Message) -> list[ToolCall]:
     """The tools that a message calls, wherever in it they stand."""
     parts = message.content if isinstance(message.content, list) else ()
     return [*message.tool_calls, *(part.call for part in parts if part.call is not None)]
@@ -110,7 +110,8 @@ def path_to(messages: Sequence[Message], number: int) -> list[int]:
     return path[::-1]
 
 
-def branches(messages: Sequence[Message]) -> list[list[int]]:
+def branches(messages: Sequence[Message]) -> list[list[Message]]:
     """Every path from a root to a leaf, in the order of the leaves: what one training row sees."""
     followed = {parent_of(number, message) for number, message in enumerate(messages)}
-    return [path_to(messages, leaf) for leaf in range(len(messages)) if leaf not in followed]
+    leaves = [number for number in range(len(messages)) if number not in followed]
+    return [[messages[number] for number in path_to(messages, leaf)] for leaf in leaves]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollscope.formats import Cleaner, Plan, State, Target, Work
+from rollscope.model import grouping
 
 if TYPE_CHECKING:
     from rollscope.model import Rollout
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from rollscope.store.read.many import Whole
 
     from .store import Store
-
-_PLACE = ("project", "run", "split", "step", "group", "task")
 
 
 def export(
@@ -48,12 +47,10 @@ def export(
 def chosen(store: Store, query: str, order: str) -> Iterator[tuple[str, bool]]:
     """The ids that a query finds, in order, each with whether a group begins with it."""
     before = None
-    for row in store.rollouts(query, order=order, columns=("id", *_PLACE)):
-        project, run, split, step, group, task = (row[name] for name in _PLACE)
-        name = ("group", group) if group is not None else ("task", task or row["id"])
-        place = (project, run, split, step, name)
-        yield row["id"], place != before
-        before = place
+    for row in store.rollouts(query, order=order, columns=grouping.FIELDS):
+        group = grouping.group_of(row)
+        yield row.id, group != before
+        before = group
 
 
 def outgoing(whole: Whole, cleaner: Cleaner | None, with_tags: bool = True) -> Rollout:

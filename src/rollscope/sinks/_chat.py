@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from ..model import Message, Rollout
 from ..model.chat import to_chat
+from ..model.conversation import by_policy, parent_of, path_to
 from ._plain import without_tokens
-from .calls import ROOT, Call, context, is_written
+from .calls import ROOT, Call
 
 MOST_CONTEXT = 1_000_000
 """As long as all prompts of a rollout together stay below this many characters, each call has its
@@ -44,14 +45,11 @@ class Prompt(NamedTuple):
 
 def prompt(rollout: Rollout, number: int, has_contexts: bool) -> Prompt:
     """What the model saw when it wrote message `number`."""
-    before = context(rollout, number)
+    before = [rollout.messages[n] for n in path_to(rollout.messages, number)[:-1]]
     first = 0
     if not has_contexts:
-        written = (
-            i for i in reversed(range(len(before))) if is_written(rollout.messages[before[i]])
-        )
-        first = next(written, -1) + 1
-    return Prompt([rollout.messages[n] for n in before[first:]], first)
+        first = next((i for i in reversed(range(len(before))) if by_policy(before[i])), -1) + 1
+    return Prompt(before[first:], first)
 
 
 def has_contexts(rollout: Rollout) -> bool:
@@ -59,24 +57,18 @@ def has_contexts(rollout: Rollout) -> bool:
     sizes: list[int] = []
     total = 0
     for number, found in enumerate(rollout.messages):
-        parent = number - 1 if found.parent is None else found.parent
-        before = sizes[parent] if 0 <= parent < number else 0
+        parent = parent_of(number, found)
+        before = sizes[parent] if parent >= 0 else 0
         sizes.append(before + _length(found))
-        total += before if is_written(found) else 0
+        total += before if by_policy(found) else 0
     return total <= MOST_CONTEXT
-
-
-def first_written(rollout: Rollout) -> int:
-    """Number of the first message that the policy wrote; the count of messages if none."""
-    written = (n for n, m in enumerate(rollout.messages) if is_written(m))
-    return next(written, len(rollout.messages))
 
 
 def tokens(rollout: Rollout, number: int) -> tuple[int, int] | None:
     """Tokens that were read and written for message `number`, if all of them are known."""
     counts = [
         None if (found := rollout.messages[n].tokens) is None else len(found)
-        for n in (*context(rollout, number), number)
+        for n in path_to(rollout.messages, number)
     ]
     known = [count for count in counts if count is not None]
     return (sum(known[:-1]), known[-1]) if len(known) == len(counts) else None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ..model import Error, Message, Rollout, Span, ToolCall
+from ..model.conversation import by_policy, tool_calls
 
 Kind = Literal["agent", "chat", "tool", "step"]
 """`agent`: the rollout. `chat`: the policy writes a message. `tool`: a tool is called.
@@ -51,23 +52,6 @@ def calls(rollout: Rollout) -> list[Call]:
     return [root, *_below(ROOT, _children(_spans(rollout) + _of_messages(rollout)))]
 
 
-def context(rollout: Rollout, number: int) -> list[int]:
-    """The numbers of the messages that message `number` follows: what the model saw."""
-    chain: list[int] = []
-    while True:
-        parent = rollout.messages[number].parent
-        number = number - 1 if parent is None else parent
-        if number < 0:
-            return chain[::-1]
-        chain.append(number)
-
-
-def asked(message: Message) -> list[ToolCall]:
-    """The tools that a message calls, wherever in it they stand."""
-    parts = message.content if isinstance(message.content, list) else ()
-    return [*message.tool_calls, *(part.call for part in parts if part.call is not None)]
-
-
 def _spans(rollout: Rollout) -> list[Call]:
     """The recorded spans. Of nested spans that made one message, the innermost is the call."""
     ids = {span.id for span in rollout.spans if span.id is not None}
@@ -105,7 +89,7 @@ def _kind(rollout: Rollout, span: Span, number: int | None) -> tuple[Kind, ToolC
     message = rollout.messages[number]
     if _is_answer(message):
         return "tool", _call_of(rollout, message) or ToolCall(name=message.name or span.name)
-    return ("chat", None) if is_written(message) else ("step", None)
+    return ("chat", None) if by_policy(message) else ("step", None)
 
 
 def _of_messages(rollout: Rollout) -> list[Call]:
@@ -118,14 +102,14 @@ def _of_messages(rollout: Rollout) -> list[Call]:
     }
     found = []
     for number, message in enumerate(rollout.messages):
-        if not is_written(message):
+        if not by_policy(message):
             continue
         name = message.name or "assistant"
         if number not in taken:
             found.append(
                 Call("chat", f"message-{number}", ROOT, name, message.start, message.end, number)
             )
-        for place, tool in enumerate(asked(message)):
+        for place, tool in enumerate(tool_calls(message)):
             answer = answers.get(tool.id) if tool.id is not None else None
             if answer is not None and answer in taken:
                 continue
@@ -145,15 +129,8 @@ def _of_messages(rollout: Rollout) -> list[Call]:
     return found
 
 
-def is_written(message: Message) -> bool:
-    """Did the policy write it? Where nobody said, the assistant's messages count."""
-    if message.sampled is None:
-        return message.role == "assistant"
-    return message.sampled
-
-
 def _is_answer(message: Message) -> bool:
-    return message.role == "tool" and not message.sampled
+    return message.role == "tool" and not by_policy(message)
 
 
 def _call_of(rollout: Rollout, answer: Message) -> ToolCall | None:
@@ -164,7 +141,7 @@ def _call_of(rollout: Rollout, answer: Message) -> ToolCall | None:
         (
             call
             for message in rollout.messages
-            for call in asked(message)
+            for call in tool_calls(message)
             if call.id == answer.tool_call_id
         ),
         None,

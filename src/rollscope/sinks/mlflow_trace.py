@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from ..model import Error, Message, Rollout
 from ..model.chat import to_chat
+from ..model.conversation import by_policy, prompt_size
 from . import _chat as chat
 from ._plain import plain, text, without_tokens
-from .calls import Call, calls, is_written
+from .calls import Call, calls
 
 PREVIEW = 1000
 """Characters of a preview; MLflow's column holds no more."""
@@ -144,9 +145,9 @@ def assessments(rollout: Rollout, trace: str) -> list[Assessment]:
 
 def previews(rollout: Rollout) -> tuple[str | None, str | None]:
     """The last words before the policy first wrote, and its last ones."""
-    first = chat.first_written(rollout)
+    first = prompt_size(rollout.messages)
     asked = next((said for m in reversed(rollout.messages[:first]) if (said := _said(m))), None)
-    written = [m for m in rollout.messages[first:] if is_written(m)]
+    written = [m for m in rollout.messages[first:] if by_policy(m)]
     answered = next((said for m in reversed(written) if (said := _said(m))), None)
     return asked and asked[:PREVIEW], answered and answered[:PREVIEW]
 
@@ -164,7 +165,7 @@ def message(found: Message) -> dict[str, Any]:
     body = chat.message(found)
     if body["role"] not in _ROLES:
         body["rollscope.role"] = body["role"]
-        body["role"] = "assistant" if found.sampled else "user"
+        body["role"] = "assistant" if by_policy(found) else "user"
         if found.role == "developer":
             body["role"] = "system"
     if "reasoning_content" in body:
@@ -181,7 +182,7 @@ def _exchange(
     """Inputs and outputs of a call. Everything else goes to the attributes."""
     if call.kind == "agent":
         attributes |= _about(rollout)
-        first = chat.first_written(rollout)
+        first = prompt_size(rollout.messages)
         return _messages(rollout.messages[:first]), _messages(rollout.messages[first:])
     if call.kind == "chat" and call.message is not None:
         return _chat(rollout, call.message, has_contexts, attributes)

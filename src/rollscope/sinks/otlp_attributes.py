@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..model import Message, Part, Rollout
+from ..model.conversation import by_policy, prompt_size, tool_calls
 from . import _chat as chat
 from ._plain import cut, text, without_tokens
-from .calls import Call, asked, is_written
+from .calls import Call
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = dict[str, Value]
@@ -78,7 +79,7 @@ class Told:
         told["rollscope.link"] = self.link
         told["metadata"] = _json({k.removeprefix("rollscope."): v for k, v in told.items()
                                   if k.startswith("rollscope.")})  # fmt: skip
-        first = chat.first_written(rollout)
+        first = prompt_size(rollout.messages)
         self._messages(told, rollout.messages[:first], rollout.messages[first:])
 
     def _chat(self, call: Call, told: Attributes) -> None:
@@ -189,7 +190,7 @@ def genai(message: Message, *, is_output: bool) -> dict[str, Any]:
         parts = [{"type": "text", "content": said}]
     else:
         parts = said or []
-    for call in asked(message):
+    for call in tool_calls(message):
         parts.append(_present(type="tool_call", id=call.id, name=call.name,
                               arguments=call.arguments))  # fmt: skip
     told = _present(role=message.role, parts=parts, name=message.name)
@@ -228,7 +229,7 @@ def _open_inference(told: Attributes, name: str, messages: Sequence[Message]) ->
             told[f"{prefix}.content"] = said
         if message.tool_call_id is not None:
             told[f"{prefix}.tool_call_id"] = message.tool_call_id
-        for j, call in enumerate(asked(message)):
+        for j, call in enumerate(tool_calls(message)):
             tool = f"{prefix}.tool_calls.{j}.tool_call"
             if call.id is not None:
                 told[f"{tool}.id"] = call.id
@@ -252,7 +253,7 @@ def _tokens(rollout: Rollout) -> tuple[int, int] | None:
     for message in rollout.messages:
         if message.tokens is None:
             return None
-        counts[is_written(message)] += len(message.tokens)
+        counts[by_policy(message)] += len(message.tokens)
     return counts[0], counts[1]
 
 

@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..model import Rollout
+from ..model.conversation import by_policy
 from . import _chat as chat
 from ._plain import cut, plain, text, without_tokens
-from .calls import ROOT, Call, calls, is_written
+from .calls import ROOT, Call, calls
 
 MOST_BYTES = 3_000_000
 """Weave replaces a call of more than 3.5 MiB by a stub. Longer ones have their texts cut."""
@@ -120,7 +121,7 @@ def _exchange(rollout: Rollout, call: Call, has_contexts: bool) -> tuple[dict[st
     """Inputs and output of a call. Weave's inputs have names."""
     if call.kind == "agent":
         last = next(
-            (n for n in reversed(range(len(rollout.messages))) if is_written(rollout.messages[n])),
+            (n for n in reversed(range(len(rollout.messages))) if by_policy(rollout.messages[n])),
             None,
         )
         inputs, output = _conversation(rollout, last, True)

@@ -1,4 +1,4 @@
-"""Conversations out of a rollout's tree of messages."""
+"""Conversations as chat templates take them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,6 @@ from typing import Any
 from ..model import Message, Rollout
 from ..model.chat import to_chat
 from ._encode import arguments
-
-
-def branches(rollout: Rollout) -> list[list[Message]]:
-    """Every way from a root to a leaf, in the order of the leaves: what one training row sees."""
-    parents = [_parent(number, message) for number, message in enumerate(rollout.messages)]
-    inner = set(parents)
-    made = []
-    for leaf in range(len(parents)):
-        if leaf in inner:
-            continue
-        way, at = [], leaf
-        while at >= 0:
-            way.append(rollout.messages[at])
-            at = parents[at]
-        made.append(way[::-1])
-    return made
-
-
-def is_answer(message: Message) -> bool:
-    """Did the policy write it? Where nobody said so, an assistant's message counts."""
-    return message.role == "assistant" if message.sampled is None else message.sampled
 
 
 def chat(message: Message) -> dict[str, Any]:
@@ -58,9 +37,3 @@ def tools(rollout: Rollout) -> list[dict[str, Any]] | None:
         else:
             return None
     return made
-
-
-def _parent(number: int, message: Message) -> int:
-    if message.parent is None:
-        return number - 1
-    return message.parent if -1 <= message.parent < number else -1
