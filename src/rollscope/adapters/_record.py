@@ -46,7 +46,7 @@ class Later:
 
     @classmethod
     def of(cls, adapter: str, run: capture.Run) -> Later:
-        """The one of this adapter and run, for adapters that have no object to keep it in."""
+        """The one that this adapter has for this run, so that its work is done in one order."""
         known = (getattr(drain, "__self__", None) for drain in run.before_finish)
         found = (k for k in known if isinstance(k, cls) and k.adapter == adapter)
         return next(found, None) or cls(adapter, run)
@@ -114,9 +114,9 @@ class Recorder:
         before = getattr(self.trainer, "_rollscope", None)
         if before is not None:
             before.let_go()
-        self.run, self.later = joined, Later(self.adapter, joined)
+        self.run, self.later = joined, Later.of(self.adapter, joined)
         self.trainer._rollscope = self
-        self._seams.watch(self.trainer, self._watchers, self._lost)
+        self._seams.watch(self.trainer, self._watchers, self._lost, anew=True)
         return True
 
     def let_go(self) -> None:

@@ -349,10 +349,10 @@ def test_a_sabotaged_adapter_changes_nothing(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("sabotage")
 
-    for name in ("trajectories", "failed", "phase", "_copied", "_tensors", "number", "on_host"):
+    for name in ("trajectories", "failed", "phase", "_copied", "_tensors", "numbers", "on_host"):
         monkeypatch.setattr(hook, name, broken)
     for name in ("_made", "_trained_row", "_now", "_trained", "_record", "_drop_groups"):
-        monkeypatch.setattr(hook.Recorder, name, broken)
+        monkeypatch.setattr(hook.SkyRLRecorder, name, broken)
     assert run(True) == plain
     assert len(Stored(own_store)) == 0
 

@@ -22,19 +22,12 @@ from typing import Any, TypeVar
 
 from ... import capture
 from ...capture.cluster import share
-from .._seams import missing
 from .convert import convert
-from .hook import Recorder
+from .hook import SkyRLRecorder
 
 __all__ = ["attach", "convert", "main", "traced"]
 
-_SEAMS = (
-    "generator.generate",
-    "convert_to_training_input",
-    "compute_advantages_and_returns",
-    "train_critic_and_policy",
-    "tracker.log",
-)
+_SUPPORTED = "RayPPOTrainer and FullyAsyncRayPPOTrainer of SkyRL 0.3"
 
 _Trainer = TypeVar("_Trainer")
 
@@ -46,30 +39,11 @@ def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = N
     Gives the trainer back. With `ROLLSCOPE=off` nothing is touched.
     """
     with capture.guard("adapter skyrl: attach"):
-        if getattr(trainer, "_rollscope", None) is not None:
-            return trainer
-        if lacking := missing(trainer, _SEAMS):
-            capture.report(
-                "skyrl",
-                f"SkyRL {_version()}: {type(trainer).__name__} has no {', '.join(lacking)}; "
-                "nothing is recorded. Supported are RayPPOTrainer and FullyAsyncRayPPOTrainer "
-                "of SkyRL 0.3",
-            )
-            return trainer
-        config = trainer.cfg.trainer  # type: ignore[attr-defined]
-        active = capture.join(
-            project or config.project_name,
-            run or config.run_name,
-            adapter="skyrl",
-            version=_version(),
-            seams=_SEAMS,
-            asked=True,
-            config=_config(trainer.cfg),  # type: ignore[attr-defined]
-        )
-        if active is not None:
-            recorder = Recorder(trainer, active)
-            recorder.install()
-            trainer._rollscope = recorder  # type: ignore[attr-defined]
+        recorder = SkyRLRecorder(trainer)
+        if recorder.fits(recorder.watchers(), "SkyRL", _version(), supported=_SUPPORTED):
+            cfg = trainer.cfg  # type: ignore[attr-defined]
+            names = project or cfg.trainer.project_name, run or cfg.trainer.run_name
+            recorder.attach(*names, _config(cfg))
     return trainer
 
 

@@ -17,17 +17,17 @@ left alone.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ... import capture
 from ...model import Error
-from .._arrays import number, on_host
-from .._later import Later
+from .._arrays import numbers, on_host
+from .._record import Recorder, converted
 from .._repeats import Repeats
+from .._seam import Watcher, Watching
 from .convert import Trajectory, failed, phase, trajectories
 
 _STREAMS = {
@@ -38,7 +38,7 @@ _STREAMS = {
 """SkyRL's tensors of one number per response token, and our streams."""
 
 
-class _Call:
+class _GenerateCall:
     """One `generate` call of training, until its rollouts have met their end."""
 
     def __init__(self, made: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class _Call:
 
 
 class _TrainedRow(NamedTuple):
-    call: _Call | None
+    call: _GenerateCall | None
     row: int
     uid: str
     tid: Any
@@ -67,118 +67,82 @@ class _Batch:
         self.tensors: dict[str, Any] = {}
 
 
-class Recorder:
+class SkyRLRecorder(Recorder):
     """What is known about one trainer's rollouts between its seams."""
 
-    def __init__(self, trainer: Any, run: Any) -> None:
-        self.trainer = trainer
-        self.run = run
-        self.later = Later("skyrl", run)
+    def __init__(self, trainer: Any) -> None:
+        super().__init__("skyrl", trainer)
         self.is_async = hasattr(trainer, "_collect_generation_mini_batch")
         self.batch: _Batch | None = None
-        self.calls: list[_Call] = []
-        self.rows: dict[int, tuple[_Call, int]] = {}
+        self.calls: list[_GenerateCall] = []
+        self.rows: dict[int, tuple[_GenerateCall, int]] = {}
         self.numbers = itertools.count()
         self.repeats = Repeats()
 
-    def install(self) -> None:
-        trainer = self.trainer
-        _replace(trainer.generator, "generate", self._generate)
-        _replace(trainer, "convert_to_training_input", self._convert_to_training_input)
-        _replace(trainer, "compute_advantages_and_returns", self._compute_advantages)
-        _replace(trainer, "train_critic_and_policy", self._train)
-        if self.is_async:
-            _replace(trainer, "_collect_generation_mini_batch", self._collect)
-        _replace(trainer, "train", self._whole_training)
-        if getattr(trainer, "tracker", None) is not None:
-            _replace(trainer.tracker, "log", self._log_metrics)
-
     # -- the seams ---------------------------------------------------------------------
 
-    def _generate(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        async def generate(input_batch: Any, *args: Any, **kwargs: Any) -> Any:
-            started, step, version = time.time(), None, None
-            with capture.guard("adapter skyrl: generate"):
-                step, version = self._now(input_batch)
-            try:
-                made = await original(input_batch, *args, **kwargs)
-            except BaseException as error:
-                with capture.guard("adapter skyrl: generate"):
-                    self._failed(input_batch, step, version, started, error)
-                raise
-            with capture.guard("adapter skyrl: generate"):
-                self._made(input_batch, made, step, version, started)
-            return made
+    def watchers(self) -> dict[str, Watcher]:
+        found: dict[str, Watcher] = {
+            "generator.generate": self.generate,
+            "convert_to_training_input": self.training_input,
+            "compute_advantages_and_returns": self.advantages,
+            "train_critic_and_policy": self.training,
+            "train": self.whole_training,
+            "tracker.log": self.metrics,
+        }
+        if self.is_async:
+            found["_collect_generation_mini_batch"] = self.mini_batch
+        return found
 
-        return generate
+    def generate(self, input_batch: Any, /) -> Watching:
+        started = time.time()
+        step, version = self._now(input_batch)
+        try:
+            made = yield
+        except BaseException as error:
+            self._failed(input_batch, step, version, started, error)
+            raise
+        self._made(input_batch, made, step, version, started)
 
-    def _convert_to_training_input(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def convert_to_training_input(generator_output: Any, uids: Any) -> Any:
-            with capture.guard("adapter skyrl: convert_to_training_input"):
-                self.batch = None
-                self.batch = _Batch(
-                    getattr(self.trainer, "global_step", None),
-                    [
-                        self._trained_row(generator_output, uids, i)
-                        for i in range(len(generator_output["response_ids"]))
-                    ],
-                )
-            return original(generator_output, uids)
+    def training_input(self, generator_output: Any, uids: Any) -> Watching:
+        self.batch = None
+        self.batch = _Batch(
+            getattr(self.trainer, "global_step", None),
+            [
+                self._trained_row(generator_output, uids, i)
+                for i in range(len(generator_output["response_ids"]))
+            ],
+        )
+        yield
 
-        return convert_to_training_input
+    def advantages(self) -> Watching:
+        result = yield
+        if self.batch is not None:
+            self.batch.tensors = _tensors(result, len(self.batch.rows))
 
-    def _compute_advantages(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compute_advantages_and_returns(data: Any) -> Any:
-            result = original(data)
-            with capture.guard("adapter skyrl: compute_advantages_and_returns"):
-                if self.batch is not None:
-                    self.batch.tensors = _tensors(result, len(self.batch.rows))
-            return result
+    def training(self) -> Watching:
+        yield
+        batch, self.batch = self.batch, None
+        if batch is not None:
+            self.later(self._trained, batch)
 
-        return compute_advantages_and_returns
+    def mini_batch(self) -> Watching:
+        kept, dropped, exhausted = yield
+        self._drop_groups(dropped, "zero variance (sample_full_batch)")
+        if exhausted:
+            self._drop_groups(kept, "the epoch ended with a partial mini-batch")
 
-    def _train(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def train_critic_and_policy(data: Any) -> Any:
-            status = original(data)
-            with capture.guard("adapter skyrl: train_critic_and_policy"):
-                batch, self.batch = self.batch, None
-                if batch is not None:
-                    self.later(self._trained, batch)
-            return status
+    def whole_training(self) -> Watching:
+        try:
+            yield
+        finally:
+            self.later.drain()
 
-        return train_critic_and_policy
-
-    def _collect(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        async def _collect_generation_mini_batch(*args: Any, **kwargs: Any) -> Any:
-            result = await original(*args, **kwargs)
-            with capture.guard("adapter skyrl: _collect_generation_mini_batch"):
-                kept, dropped, exhausted = result
-                self._drop_groups(dropped, "zero variance (sample_full_batch)")
-                if exhausted:
-                    self._drop_groups(kept, "the epoch ended with a partial mini-batch")
-            return result
-
-        return _collect_generation_mini_batch
-
-    def _whole_training(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        async def train(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return await original(*args, **kwargs)
-            finally:
-                with capture.guard("adapter skyrl: train"):
-                    self.later.drain()
-
-        return train
-
-    def _log_metrics(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def log(data: Any, step: Any, *args: Any, **kwargs: Any) -> Any:
-            with capture.guard("adapter skyrl: tracker.log"):
-                values = {k: v for k, v in data.items() if number(v) is not None}
-                if values:
-                    self.run.metrics(step, values)
-            return original(data, step, *args, **kwargs)
-
-        return log
+    def metrics(self, data: Mapping[str, Any], step: int) -> Watching:
+        values = numbers(data)
+        if values:
+            self.run.metrics(step, values)
+        yield
 
     # -- on the trainer's own time: snapshots only --------------------------------------
 
@@ -197,7 +161,7 @@ class Recorder:
     def _made(self, given: Any, made: Any, step: Any, version: Any, started: float) -> None:
         call = None
         if phase(given)[0] != "eval":
-            call = _Call(made)
+            call = _GenerateCall(made)
             self.calls.append(call)
             for i, response in enumerate(call.responses):
                 self.rows[id(response)] = (call, i)
@@ -245,7 +209,7 @@ class Recorder:
 
     def _record(
         self,
-        call: _Call | None,
+        call: _GenerateCall | None,
         given: Mapping[str, Any],
         made: Mapping[str, Any],
         step: int | None,
@@ -253,8 +217,9 @@ class Recorder:
         started: float,
         ended: float,
     ) -> None:
-        problems: list[str] = []
-        found = trajectories(
+        found = converted(
+            "skyrl",
+            trajectories,
             given,
             made,
             tokenizer=self.trainer.tokenizer,
@@ -262,10 +227,7 @@ class Recorder:
             version=version,
             start=started,
             end=ended,
-            problems=problems,
         )
-        for text in dict.fromkeys(problems):
-            capture.report("skyrl", text)
         for trajectory in found:
             self._own_key(trajectory.rollout)
         if call is not None:
@@ -294,7 +256,9 @@ class Recorder:
             trajectory, begin = place
             used.setdefault(id(trajectory), (trajectory, []))[1].append((i, begin))
         if lost:
-            capture.report("skyrl", f"{lost} of {len(batch.rows)} trained rows match no rollout")
+            capture.report(
+                "adapter skyrl", f"{lost} of {len(batch.rows)} trained rows match no rollout"
+            )
         for trajectory, rows in used.values():
             self._annotate(batch, trajectory, rows)
         self._close({id(trajectory) for trajectory, _ in used.values()})
@@ -340,7 +304,7 @@ class Recorder:
             streams=streams,
         )
 
-    def _dropped(self, rows: list[tuple[_Call, int]], reason: str) -> None:
+    def _dropped(self, rows: list[tuple[_GenerateCall, int]], reason: str) -> None:
         found = {id(t): t for call, row in rows for t in call.found if row in t.rows}
         self._end(list(found.values()), reason)
 
@@ -358,13 +322,6 @@ class Recorder:
         for call in done:
             for response in call.responses:
                 self.rows.pop(id(response), None)
-
-
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Any]) -> None:
-    """Put a wrapper in the place of a method, of this one object. The signature stays: the
-    fully asynchronous trainer looks at that of `generate`."""
-    original = getattr(owner, name)
-    setattr(owner, name, functools.update_wrapper(make(original), original))
 
 
 def _copied(batch: Mapping[str, Any]) -> dict[str, Any]:
