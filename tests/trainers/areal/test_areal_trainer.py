@@ -135,7 +135,7 @@ def test_a_trainer_in_another_process_finds_rows_by_their_digest(
 ) -> None:
     batch = rollouts.run(TRACED, {"inner": "areal_world.OneTurn"})
     before = copy.deepcopy(batch)
-    monkeypatch.setattr(trainer, "rows", hook.Rows())  # it has seen no episode
+    monkeypatch.setattr(trainer, "rows", hook.MadeRows())  # it has seen no episode
     after = step(areal.attach(make_trainer()), batch, global_step=2)
     found = Stored(own_store)
     assert found.orphans == []
@@ -149,7 +149,7 @@ def test_an_agents_rows_in_another_process_are_told_never_guessed(
     rollouts: Rollouts, own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = rollouts.run(TRACED, {"inner": "areal_world.InProcess"}, asks="tool?", group=2)
-    monkeypatch.setattr(trainer, "rows", hook.Rows())
+    monkeypatch.setattr(trainer, "rows", hook.MadeRows())
     step(areal.attach(make_trainer()), batch, global_step=2)
     found = Stored(own_store)
     assert {r.advantage for r in found} == {None}
@@ -222,16 +222,16 @@ def test_a_sabotaged_adapter_changes_nothing(
     for name in ("episodes", "join"):
         monkeypatch.setattr(hook, name, broken)
     for name in ("__init__", "end", "_record"):
-        monkeypatch.setattr(hook.Watch, name, broken)
-    for name in ("rows_of", "digest", "number", "_copied", "_local", "later"):
+        monkeypatch.setattr(hook.EpisodeWatch, name, broken)
+    for name in ("rows_of", "digest", "numbers", "_copied", "_local"):
         monkeypatch.setattr(trainer, name, broken)
     rollouts.calls = began
     traced = rollouts.run(TRACED, {"inner": "areal_world.OneTurn"}, tasks=1)
     assert all(torch.equal(plain[0][name], traced[0][name]) for name in plain[0])
     bare, watched = make_trainer(), make_trainer()
     assert capture.join("puzzles", "trial 1", adapter="areal", asked=True) is not None
-    watched._rollscope = trainer.Trainer(watched, capture.active())  # type: ignore[arg-type]
-    watched._rollscope.install()
+    areal.attach(watched)
+    assert isinstance(watched._rollscope, trainer.TrainerRecorder)
     without = step(bare, copy.deepcopy(plain), 1)
     with_it = step(watched, copy.deepcopy(plain), 1)
     assert all(torch.equal(without[0][name], with_it[0][name]) for name in without[0])

@@ -22,9 +22,10 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import capture
-from .._seams import missing
+from .._seam import Watching
 from .agent import agent
-from .convert import Call, convert
+from .convert import EngineCall as Call
+from .convert import convert
 from .files import read, recognise
 
 if TYPE_CHECKING:
@@ -49,23 +50,21 @@ def attach(trainer: _Trainer) -> _Trainer:
 
     Project and run are AReaL's `experiment_name` and `trial_name`.
     """
-    from .hook import join, version
-    from .trainer import SEAMS, Trainer
+    from .hook import version
+    from .trainer import TrainerRecorder
 
     with capture.guard("adapter areal: attach"):
-        if getattr(trainer, "_rollscope", None) is not None:
-            return trainer
-        if lacking := missing(trainer, SEAMS):
-            capture.report(
-                "areal",
-                f"AReaL {version()}: {type(trainer).__name__} has no {', '.join(lacking)}; "
-                "advantages and metrics are not recorded. Supported is PPOTrainer of AReaL 1.0",
-            )
-            return trainer
-        run = join(getattr(trainer, "config", None), *SEAMS)
-        if run is not None:
-            trainer._rollscope = Trainer(trainer, run)  # type: ignore[attr-defined]
-            trainer._rollscope.install()  # type: ignore[attr-defined]
+        recorder = TrainerRecorder(trainer)
+        if recorder.fits(
+            recorder.watchers(),
+            "AReaL",
+            version(),
+            supported="PPOTrainer of AReaL 1.0",
+            lost="advantages and metrics are not recorded",
+        ):
+            config = getattr(trainer, "config", None)
+            names = [getattr(config, n, None) for n in ("experiment_name", "trial_name")]
+            recorder.attach(*(name or None for name in names))
     return trainer
 
 
@@ -83,7 +82,13 @@ def _traced_workflow() -> type[Any]:
     from areal.api import RolloutWorkflow
     from areal.utils.dynamic_import import import_from_string
 
-    from .hook import RecordingEngine, Watch
+    from .hook import EpisodeWatch, RecordingEngine, seams
+
+    def episode(self: Any, engine: Any, data: Any) -> Watching:
+        watch = EpisodeWatch(engine, data, getattr(self.inner, "tokenizer", None))
+        if watch.run is not None:
+            engine = RecordingEngine(engine, watch.calls)
+        yield from watch.whole({"engine": engine})
 
     class TracedWorkflow(RolloutWorkflow):  # type: ignore[misc]
         """Any workflow, with its episodes recorded.
@@ -106,23 +111,9 @@ def _traced_workflow() -> type[Any]:
                 )
 
         async def arun_episode(self, engine: Any, data: Any) -> Any:
-            watch, seen = None, engine
-            with capture.guard("adapter areal: arun_episode"):
-                watch = Watch(engine, data, getattr(self.inner, "tokenizer", None))
-                if watch.run is not None:
-                    seen = RecordingEngine(engine, watch.calls)
-            try:
-                result = await self.inner.arun_episode(seen, data)
-            except BaseException as error:
-                with capture.guard("adapter areal: arun_episode"):
-                    if watch is not None:
-                        watch.end(None, error)
-                raise
-            with capture.guard("adapter areal: arun_episode"):
-                if watch is not None:
-                    watch.end(result)
-            return result
+            return await self.inner.arun_episode(engine, data)
 
+    seams().watch(TracedWorkflow, {"arun_episode": episode}, "no episode is recorded")
     TracedWorkflow.__module__ = __name__
     TracedWorkflow.__qualname__ = "TracedWorkflow"
     return TracedWorkflow

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ... import capture
-from .hook import Watch
+from .._seam import Watching
+from .hook import EpisodeWatch, seams
 
 _Agent = TypeVar("_Agent", bound=type)
 
-_watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar(
+_watch: contextvars.ContextVar[EpisodeWatch | None] = contextvars.ContextVar(
     "rollscope_areal", default=None
 )
 
@@ -32,49 +33,23 @@ def agent(cls: _Agent) -> _Agent:
         async def run(self, data, **kwargs): ...
     """
     with capture.guard("adapter areal: agent"):
-        _watch_wrapper()
-        run = cls.run  # type: ignore[attr-defined]
+        from areal.experimental.openai import OpenAIProxyWorkflow
 
-        @functools.wraps(run)
-        async def recorded(self: Any, data: Any, **kwargs: Any) -> Any:
-            with capture.guard("adapter areal: agent"):
-                watch = _watch.get()
-                if watch is not None and "http_client" in kwargs:
-                    kwargs["http_client"] = _noting(kwargs["http_client"], watch)
-            return await run(self, data, **kwargs)
-
-        cls.run = recorded  # type: ignore[attr-defined]
+        seams().watch(OpenAIProxyWorkflow, {"arun_episode": _episode}, "no episode is recorded")
+        seams().watch(cls, {"run": _run}, "conversations of this agent are not recorded")
     return cls
 
 
-def _watch_wrapper() -> None:
-    """Put ourselves around AReaL's wrapper of agents, once per process."""
-    from areal.experimental.openai import OpenAIProxyWorkflow
+def _episode(engine: Any, data: Any, /) -> Watching:
+    watch = EpisodeWatch(engine, data, _tokenizer(engine))
+    _watch.set(watch)
+    yield from watch.whole()
 
-    original = OpenAIProxyWorkflow.arun_episode
-    if getattr(original, "is_rollscope", False):
-        return
 
-    @functools.wraps(original)
-    async def arun_episode(self: Any, engine: Any, data: Any) -> Any:
-        watch = None
-        with capture.guard("adapter areal: arun_episode"):
-            watch = Watch(engine, data, _tokenizer(engine))
-            _watch.set(watch)
-        try:
-            result = await original(self, engine, data)
-        except BaseException as error:
-            with capture.guard("adapter areal: arun_episode"):
-                if watch is not None:
-                    watch.end(None, error)
-            raise
-        with capture.guard("adapter areal: arun_episode"):
-            if watch is not None:
-                watch.end(result or None)
-        return result
-
-    arun_episode.is_rollscope = True  # type: ignore[attr-defined]
-    OpenAIProxyWorkflow.arun_episode = arun_episode
+def _run(http_client: Any = None) -> Watching:
+    watch = _watch.get()
+    if watch is not None and http_client is not None:
+        yield {"http_client": _noting(http_client, watch)}
 
 
 @functools.lru_cache(maxsize=4)
@@ -89,7 +64,7 @@ def _tokenizer(engine: Any) -> Any:
     return _load_tokenizer(path) if path else None
 
 
-def _noting(client: Any, watch: Watch) -> Any:
+def _noting(client: Any, watch: EpisodeWatch) -> Any:
     """A client of the same kind that sends through `client` and notes chat completions."""
     import httpx
 
@@ -108,7 +83,7 @@ def _noting(client: Any, watch: Watch) -> Any:
     return httpx.AsyncClient(transport=Noting(), timeout=client.timeout)
 
 
-def _note(watch: Watch, request: Any, response: Any) -> None:
+def _note(watch: EpisodeWatch, request: Any, response: Any) -> None:
     asked = json.loads(request.content)
     made = json.loads(response.content)
     if isinstance(asked.get("messages"), list) and made.get("choices"):

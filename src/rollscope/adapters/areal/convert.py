@@ -29,7 +29,7 @@ _TASK_KEYS = ("query_id", "qid", "uid", "id", "index")
 _REFERENCE_KEYS = ("answer", "ground_truth", "solution", "label")
 
 
-class Call(NamedTuple):
+class EngineCall(NamedTuple):
     """One `engine.agenerate`: what was asked, and what came back (None: it raised `error`)."""
 
     request: Any
@@ -43,7 +43,7 @@ def convert(
     result: Mapping[str, Any] | None,
     *,
     data: Mapping[str, Any] | None = None,
-    calls: Sequence[Call] = (),
+    calls: Sequence[EngineCall] = (),
     chats: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     tokenizer: Any = None,
     problems: list[str] | None = None,
@@ -63,7 +63,7 @@ def episodes(
     result: Mapping[str, Any] | None,
     *,
     data: Mapping[str, Any] | None = None,
-    calls: Sequence[Call] = (),
+    calls: Sequence[EngineCall] = (),
     chats: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     tokenizer: Any = None,
     problems: list[str] | None = None,
@@ -143,7 +143,7 @@ def _as_chat(value: Any, problems: list[str]) -> list[Mapping[str, Any]]:
 
 
 def _from_calls(
-    calls: Sequence[Call],
+    calls: Sequence[EngineCall],
     tokenizer: Any,
     chat: Sequence[Mapping[str, Any]] | None,
     problems: list[str],
@@ -180,7 +180,7 @@ def _row(response: Any) -> Row:
 # -- what else is known ----------------------------------------------------------------
 
 
-def _add_calls(rollouts: Sequence[Rollout], calls: Sequence[Call]) -> None:
+def _add_calls(rollouts: Sequence[Rollout], calls: Sequence[EngineCall]) -> None:
     """Each call as a span; its stop reason and times at the message it made, found by tokens."""
     free = [
         (rollout, n, _written(message))
@@ -250,7 +250,7 @@ def _add_data(rollout: Rollout, data: Mapping[str, Any], tokenizer: Any) -> None
         rollout.meta["data"] = rest
 
 
-def _sampling(calls: Sequence[Call]) -> dict[str, Any]:
+def _sampling(calls: Sequence[EngineCall]) -> dict[str, Any]:
     config = getattr(calls[0].request, "gconfig", None) if calls else None
     names = ("temperature", "top_p", "top_k", "max_new_tokens", "greedy")
     found = {name: getattr(config, name, None) for name in names}

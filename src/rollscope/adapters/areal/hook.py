@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
 import uuid
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ... import capture
 from ...model import Error, Rollout
-from .._later import Later
+from .._record import Later, converted
 from .._repeats import Repeats
-from .convert import Call, episodes
+from .._seam import Seams, Watching
+from .convert import EngineCall, episodes
 from .interactions import Episode
-from .verdicts import Task, listen, running
+from .verdicts import ExecutorTask, listen, running
 
 WORKER = uuid.uuid4().hex[:8]
 """Tells the rollouts of this process from those of others: task ids repeat between them."""
@@ -34,7 +35,7 @@ class Known(NamedTuple):
     total: int
 
 
-class Rows:
+class MadeRows:
     """Training rows made in this process, by digest, until they are trained on."""
 
     def __init__(self) -> None:
@@ -89,23 +90,23 @@ class _Members:
             return number
 
 
-rows = Rows()
+rows = MadeRows()
 _members = _Members()
 _numbers = itertools.count()
-_laters: weakref.WeakKeyDictionary[capture.Run, Later] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 def later(run: capture.Run, work: Callable[..., Any], *args: Any) -> None:
     """Do it in the background, before `run` is finished."""
-    with _lock:
-        known = _laters.get(run)
-        if known is None:
-            known = _laters[run] = Later("areal", run)
-    known(work, *args)
+    Later.of("areal", run)(work, *args)
 
 
-class Watch:
+@functools.cache
+def seams() -> Seams:
+    """What is watched in this process, for as long as it lives."""
+    return Seams("areal", f"AReaL {version()}")
+
+
+class EpisodeWatch:
     """One episode, from its start to its end."""
 
     def __init__(self, engine: Any, data: Any, tokenizer: Any = None) -> None:
@@ -118,39 +119,46 @@ class Watch:
             self.index = _members.next((self.is_eval, self.task_id), data)
         self.data = dict(data) if isinstance(data, Mapping) else {}
         self.tokenizer = tokenizer
-        self.calls: list[Call] = []
+        self.calls: list[EngineCall] = []
         self.chats: dict[str, list[Mapping[str, Any]]] = {}
         self.start = time.time()
         get_version = getattr(engine, "get_version", None)
         version = get_version() if callable(get_version) else None
         self.step = version if isinstance(version, int) else None
         self.run = join(getattr(engine, "config", None))
-        self.task: Task | None = None
+        self.task: ExecutorTask | None = None
         if self.run is not None and self.task_id is not None:
             self.task = running(self.is_eval, self.task_id)
             listen()
+
+    def whole(self, changes: Mapping[str, Any] | None = None) -> Watching:
+        """Watches the function that runs the episode; it gets these other arguments."""
+        try:
+            result = yield changes
+        except BaseException as error:
+            self.end(None, error)
+            raise
+        self.end(result)
 
     def end(self, result: Any, error: BaseException | None = None) -> None:
         """Snapshot; the background does the rest."""
         if self.run is not None:
             # The tensors themselves are not changed any more: AReaL concatenates copies.
-            result = dict(result) if isinstance(result, Mapping) else result
+            result = (dict(result) or None) if isinstance(result, Mapping) else result
             later(self.run, self._record, self.run, result, error, time.time())
 
     def _record(
         self, run: capture.Run, result: Any, error: BaseException | None, ended: float
     ) -> None:
-        problems: list[str] = []
-        found = episodes(
+        found = converted(
+            "areal",
+            episodes,
             result,
             data=self.data,
             calls=self.calls,
             chats=self.chats,
             tokenizer=self.tokenizer,
-            problems=problems,
         )
-        for text in dict.fromkeys(problems):
-            capture.report("areal", text)
         for n, episode in enumerate(found):
             rollout = episode.rollout
             rollout.start, rollout.end = self.start, ended
@@ -177,16 +185,15 @@ class Watch:
         rollout.key = f"areal/{rollout.split}/{WORKER}/{next(_numbers)}"
 
 
-def join(config: Any, *seams: str, settings: Any = None) -> capture.Run | None:
+def join(config: Any) -> capture.Run | None:
     """The run of this process: AReaL's experiment is the project, its trial the run."""
     return capture.join(
         getattr(config, "experiment_name", None) or None,
         getattr(config, "trial_name", None) or None,
         adapter="areal",
         version=version(),
-        seams=seams or ("arun_episode", "agenerate"),
+        seams=("arun_episode", "agenerate"),
         asked=True,
-        config=settings,
     )
 
 
@@ -203,7 +210,7 @@ def version() -> str | None:
 class RecordingEngine:
     """The engine as a workflow sees it, with every `agenerate` noted."""
 
-    def __init__(self, engine: Any, calls: list[Call]) -> None:
+    def __init__(self, engine: Any, calls: list[EngineCall]) -> None:
         self.__dict__["_engine"] = engine
         self.__dict__["_calls"] = calls
 
@@ -220,11 +227,11 @@ class RecordingEngine:
 
     async def agenerate(self, req: Any, *args: Any, **kwargs: Any) -> Any:
         started = time.time()
-        calls: list[Call] = self.__dict__["_calls"]
+        calls: list[EngineCall] = self.__dict__["_calls"]
         try:
             response = await self.__dict__["_engine"].agenerate(req, *args, **kwargs)
         except BaseException as error:
-            calls.append(Call(req, None, started, time.time(), error))
+            calls.append(EngineCall(req, None, started, time.time(), error))
             raise
-        calls.append(Call(req, response, started, time.time()))
+        calls.append(EngineCall(req, response, started, time.time()))
         return response

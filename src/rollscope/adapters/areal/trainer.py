@@ -8,84 +8,64 @@ digest that both sides compute.
 from __future__ import annotations
 
 import copy
-import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import capture
-from .._arrays import batch_on_host, number
-from .hook import later, rows
+from .._arrays import batch_on_host, numbers
+from .._record import Recorder
+from .._seam import Watcher, Watching
+from .hook import rows
 from .rows import digest, rows_of
-
-SEAMS = ("actor.compute_advantages", "actor.ppo_update", "stats_logger.commit")
 
 _ROW = ("input_ids", "attention_mask", "loss_mask", "logprobs", "versions")
 _AFTER = ("advantages", "tot_rewards", "kl_rewards")
 
 
-class Trainer:
+class TrainerRecorder(Recorder):
     """What is known about the batch that is being trained on."""
 
-    def __init__(self, trainer: Any, run: capture.Run) -> None:
-        self.trainer = trainer
-        self.run = run
+    def __init__(self, trainer: Any) -> None:
+        super().__init__("areal", trainer)
         self.batch: list[tuple[list[dict[str, Any]], dict[str, Any]]] = []
         self.is_trained = False
 
-    def install(self) -> None:
-        actor = self.trainer.actor
-        _replace(actor, "compute_advantages", self._compute_advantages)
-        _replace(actor, "ppo_update", self._ppo_update)
-        _replace(self.trainer.stats_logger, "commit", self._commit)
+    def watchers(self) -> dict[str, Watcher]:
+        return {
+            "actor.compute_advantages": self.advantages,
+            "actor.ppo_update": self.update,
+            "stats_logger.commit": self.commit,
+        }
 
-    def _compute_advantages(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compute_advantages(data: Any, *args: Any, **kwargs: Any) -> Any:
-            before: list[list[dict[str, Any]]] = []
-            with capture.guard("adapter areal: compute_advantages"):
-                # It overwrites mask and log probabilities, shifted by one.
-                before = [[_copied(row) for row in rows_of(_local(group, _ROW))] for group in data]
-            result = original(data, *args, **kwargs)
-            with capture.guard("adapter areal: compute_advantages"):
-                after = [batch_on_host(_local(group, _AFTER), _AFTER) for group in result]
-                self.is_trained = False
-                self.batch = []
-                if len(before) == len(after):
-                    self.batch = [(b, _copied(a)) for b, a in zip(before, after, strict=True)]
-                else:
-                    text = f"{len(before)} groups went in, {len(after)} came out"
-                    capture.report("areal", f"compute_advantages: {text}; advantages unmatched")
-            return result
+    def advantages(self, data: Any, /) -> Watching:
+        # It overwrites mask and log probabilities, shifted by one.
+        before = [[_copied(row) for row in rows_of(_local(group, _ROW))] for group in data]
+        result = yield
+        after = [batch_on_host(_local(group, _AFTER), _AFTER) for group in result]
+        self.is_trained = False
+        self.batch = []
+        if len(before) == len(after):
+            self.batch = [(b, _copied(a)) for b, a in zip(before, after, strict=True)]
+        else:
+            text = f"{len(before)} groups went in, {len(after)} came out"
+            capture.report("adapter areal", f"compute_advantages: {text}; advantages unmatched")
 
-        return compute_advantages
+    def update(self) -> Watching:
+        yield
+        self.is_trained = True
 
-    def _ppo_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def ppo_update(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            self.is_trained = True
-            return result
-
-        return ppo_update
-
-    def _commit(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def commit(epoch: Any, step: Any, global_step: Any, data: Any) -> Any:
-            with capture.guard("adapter areal: stats_logger.commit"):
-                batch, self.batch = self.batch, []
-                if batch:
-                    later(self.run, self._annotate, batch, global_step, self.is_trained)
-                last = getattr(self.trainer.stats_logger, "_last_commit_step", -1)
-                first = max(global_step, last + 1)
-                for i, item in enumerate([data] if isinstance(data, Mapping) else data):
-                    values = {
-                        k: v
-                        for k, v in item.items()
-                        if number(v) is not None and not k.endswith("__count")
-                    }
-                    if values:
-                        self.run.metrics(first + i, values)
-            return original(epoch, step, global_step, data)
-
-        return commit
+    def commit(self, global_step: int, data: Any) -> Watching:
+        batch, self.batch = self.batch, []
+        if batch:
+            self.later(self._annotate, batch, global_step, self.is_trained)
+        last = getattr(self.trainer.stats_logger, "_last_commit_step", -1)
+        first = max(global_step, last + 1)
+        for i, item in enumerate([data] if isinstance(data, Mapping) else data):
+            values = {k: v for k, v in numbers(item).items() if not k.endswith("__count")}
+            if values:
+                self.run.metrics(first + i, values)
+        yield
 
     def _annotate(
         self,
@@ -103,7 +83,7 @@ class Trainer:
                     known.key, {"stream": [None] * known.total, "values": [], "masks": 0}
                 )
                 if len(known.places) != len(ids):
-                    capture.report("areal", "a trained row is not as long as its rollout")
+                    capture.report("adapter areal", "a trained row is not as long as its rollout")
                     continue
                 mask = [bool(m) for m in row["loss_mask"].tolist()]
                 values = unshifted(after["advantages"][i], mask)
@@ -154,8 +134,3 @@ def _local(group: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def _copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v.copy() if hasattr(v, "copy") else v for name, v in arrays.items()}
-
-
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Any]) -> None:
-    original = getattr(owner, name)
-    setattr(owner, name, functools.update_wrapper(make(original), original))

@@ -7,13 +7,13 @@ where we listen.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import OrderedDict
 from typing import Any
 
 from ... import capture
 from ...model import Rollout
+from .._seam import Watching, is_ours
 
 _ENDS = {
     "rejected": ("rejected", "refused by should_accept_fn"),
@@ -22,7 +22,7 @@ _ENDS = {
 """By the executor's reason: fate and reason of the rollouts that were good until then."""
 
 
-class Task:
+class ExecutorTask:
     """One task of the executor: its rollouts until it ends, and how it ended for later ones."""
 
     def __init__(self) -> None:
@@ -54,52 +54,43 @@ def _tell(run: capture.Run, keys: list[str], reason: str | None) -> None:
         run.annotate(key=key, fate=fate, fate_reason=text)
 
 
-_running: OrderedDict[tuple[bool, Any], Task] = OrderedDict()
+_running: OrderedDict[tuple[bool, Any], ExecutorTask] = OrderedDict()
 """By what AReaL knows a task by: is it an evaluation, and its number."""
 _lock = threading.Lock()
 
 
-def running(is_eval: bool, number: Any) -> Task:
+def running(is_eval: bool, number: Any) -> ExecutorTask:
     """The task of an episode that begins. All members of a group have the same."""
     with _lock:
         while len(_running) > 10_000:  # never told to have ended
             _running.popitem(last=False)
-        return _running.setdefault((is_eval, number), Task())
+        return _running.setdefault((is_eval, number), ExecutorTask())
 
 
 def listen() -> None:
-    """Hear how tasks end, from now on, in this process. Replaced once, and only when recording."""
+    """Hear how tasks end, from now on, in this process. Watched once, and only when recording."""
     from areal.infra import workflow_executor
 
-    original = getattr(workflow_executor, "trace_session_event", None)
-    if original is None:
-        capture.report(
-            "areal",
-            "areal.infra.workflow_executor has no trace_session_event: what should_accept_fn "
-            "refuses stays `scored`",
-        )
-        return
-    if getattr(original, "is_rollscope", False):
-        return
+    from .hook import seams
 
-    @functools.wraps(original)
-    def trace_session_event(method: str, *args: Any, **kwargs: Any) -> Any:
-        with capture.guard("adapter areal: trace_session_event"):
-            if method == "mark_finalized":
-                _finalized(kwargs)
-        return original(method, *args, **kwargs)
-
-    trace_session_event.is_rollscope = True  # type: ignore[attr-defined]
-    workflow_executor.trace_session_event = trace_session_event
+    if not is_ours(getattr(workflow_executor, "trace_session_event", None)):
+        lost = "what should_accept_fn refuses stays `scored`"
+        seams().watch(workflow_executor, {"trace_session_event": _event}, lost)
 
 
-def _finalized(event: dict[str, Any]) -> None:
+def _event(method: str, task_id: Any = None, reason: str | None = None) -> Watching:
+    if method == "mark_finalized":
+        _finalized(task_id, reason)
+    yield
+
+
+def _finalized(number: Any, reason: str | None) -> None:
     from areal.infra import workflow_context
 
     from .hook import later
 
     run = capture.active()
     with _lock:
-        task = _running.pop((workflow_context.get().is_eval, event.get("task_id")), None)
+        task = _running.pop((workflow_context.get().is_eval, number), None)
     if run is not None and task is not None:
-        later(run, task.end, run, event.get("reason"))
+        later(run, task.end, run, reason)
