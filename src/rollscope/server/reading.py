@@ -19,7 +19,7 @@ from . import params as p
 from . import shapes as s
 from .desk import Desk
 from .hits import find_hits
-from .rows import number, thin
+from .rows import number, thin, unlisted
 
 ANSWER = 4000
 """Characters of the final answer that are shown beside the reference."""
@@ -35,16 +35,7 @@ def detail(desk: Desk, ask: p.DetailOf, id: str) -> s.Detail:
     window = p.MessagesOf(first=ask.first, count=ask.count) if ask.count else None
     return s.Detail(
         row=thin(row),
-        key=row.key,
-        launch=row.launch,
-        worker=row.worker,
-        start=row.start,
-        end=row.end,
-        reward_texts=row.reward_texts or {},
-        error_text=row.error_text,
-        sampling=row.sampling or {},
-        reference=row.reference,
-        meta=row.meta or {},
+        **unlisted(row),
         notes=desk.store.notes(id),
         streams=list(dict.fromkeys(name for sketch in sketches for name in sketch.streams)),
         spans=desk.store.count_spans(id) if rollout is None else len(rollout.spans),

@@ -8,17 +8,16 @@ from typing import Any
 
 import msgspec
 
+from ..model.schema import ROLLOUTS, Column
 from ..query.rows import COLUMNS as ALL
 from ..query.rows import Row
 from . import shapes as s
+from .shapes.rows import UNLISTED
 
 FIELDS = s.Row.__struct_fields__
 
 _FROM = {"duration": ("start", "end")}
 """Fields that are made of other columns than the one of their name."""
-
-PREVIEW = 600
-"""Characters of a text in a list."""
 
 
 def columns(fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
@@ -40,28 +39,18 @@ def number(value: Any) -> s.Number:
     return "NaN" if math.isnan(known) else "Infinity" if known > 0 else "-Infinity"
 
 
-def _parts(rewards: dict[str, Any] | None) -> dict[str, s.Number]:
-    return {name: number(value) for name, value in (rewards or {}).items()}
+def _shape(column: Column) -> Callable[[Any], Any] | None:
+    """What makes a value of this column one that an answer carries; None: it is one."""
+    if column.type == "DOUBLE" and column.match != "time":
+        return number
+    if column.type == "MAP(VARCHAR, DOUBLE)":
+        return lambda parts: {name: number(value) for name, value in (parts or {}).items()}
+    if column.is_dict:
+        return lambda entries: entries or {}
+    return (lambda entries: entries or []) if column.type == "VARCHAR[]" else None
 
 
-def _cut(text: str | None) -> str | None:
-    return text and text[:PREVIEW]
-
-
-def _list(found: list[str] | None) -> list[str]:
-    return found or []
-
-
-_SHAPED: dict[str, Callable[[Any], Any]] = {
-    "reward": number,
-    "advantage": number,
-    "rewards": _parts,
-    "tools": _list,
-    "labels": _list,
-    "flags": _list,
-    "prompt_preview": _cut,
-    "preview": _cut,
-}
+_SHAPED = {column.name: shape for column in ROLLOUTS if (shape := _shape(column)) is not None}
 
 
 def _value(row: Row, field: str) -> Any:
@@ -75,6 +64,11 @@ def _value(row: Row, field: str) -> Any:
 def thin(row: Row) -> s.Row:
     """One rollout with all that a list can show."""
     return s.Row(**{field: _value(row, field) for field in FIELDS})
+
+
+def unlisted(row: Row) -> dict[str, Any]:
+    """What lists do not carry of a rollout."""
+    return {column.name: _value(row, column.name) for column in UNLISTED}
 
 
 _UNASKED = dict.fromkeys(FIELDS, msgspec.UNSET)

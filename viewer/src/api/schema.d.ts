@@ -540,45 +540,80 @@ export interface components {
          * @description One rollout of a page: `id`, and those of the other fields that were asked for.
          */
         Listed: {
+            /** @description Joins the other tables. */
             id: string;
+            /** @description Project. */
             project?: string | null;
+            /** @description Run. */
             run?: string | null;
+            /** @description Training step at which it was asked for. */
             step?: number | null;
+            /** @description Training step that learned from it. */
             trained_step?: number | null;
+            /** @description train, eval, or any name. */
             split?: string | null;
+            /** @description Dataset. */
             dataset?: string | null;
+            /** @description The thing to be solved; stable across steps and runs. */
             task?: string | null;
+            /** @description Rollouts to be compared with each other. */
             group?: string | null;
+            /** @description Place in its group. */
             index?: number | null;
+            /** @description Retry of the same rollout, from 0. */
             attempt?: number | null;
+            /** @description Reward. */
             reward?: number | string | null;
+            /** @description Parts of the reward by name. */
             rewards?: {
                 [key: string]: number | string | null;
             };
+            /** @description Advantage of the whole rollout. */
             advantage?: number | string | null;
+            /** @description In the trainer's own word. */
             stop_reason?: string | null;
+            /** @description Was it cut off? */
             truncated?: boolean | null;
+            /** @description What became of it. */
             fate?: string | null;
+            /** @description Why. */
             fate_reason?: string | null;
+            /** @description Whose fault: policy, tool, environment, grader, ... */
             error_kind?: string | null;
+            /** @description Class of the exception. */
             error_type?: string | null;
+            /** @description When it was logged, Unix seconds. */
             time?: number | null;
-            duration?: number | string | null;
+            /** @description Version of the weights at its start. */
             policy_version?: number | null;
+            /** @description Environment it ran in. */
             environment?: string | null;
+            /** @description True while it is still going on. */
             open?: boolean | null;
-            superseded?: boolean | null;
+            /** @description Number of messages. */
             messages?: number | null;
+            /** @description Messages that the policy wrote. */
             turns?: number | null;
+            /** @description Tokens before the policy's first message. */
             prompt_tokens?: number | null;
+            /** @description Tokens of the policy's messages. */
             response_tokens?: number | null;
+            /** @description Names of the tools called, sorted. */
             tools?: string[];
+            /** @description Oldest version of the weights among its tokens. */
             version_min?: number | null;
+            /** @description Newest version of the weights among its tokens. */
             version_max?: number | null;
+            /** @description People's labels, sorted. */
             labels?: string[];
+            /** @description Findings of checks, sorted. */
             flags?: string[];
+            /** @description Beginning of the last message before the first answer. */
             prompt_preview?: string | null;
+            /** @description Beginning of what the policy said last, after thinking. */
             preview?: string | null;
+            duration?: number | string | null;
+            superseded?: boolean | null;
         };
         /**
          * Start
@@ -734,84 +769,187 @@ export interface components {
         };
         /**
          * Row
-         * @description One rollout, thin: what a list shows.
+         * @description One rollout, thin: what a list shows. Its fields are the columns that the schema lists.
          */
         Row: {
+            /** @description Joins the other tables. */
             id: string;
-            /** @default null */
+            /**
+             * @description Project.
+             * @default null
+             */
             project: string | null;
-            /** @default null */
+            /**
+             * @description Run.
+             * @default null
+             */
             run: string | null;
-            /** @default null */
+            /**
+             * @description Training step at which it was asked for.
+             * @default null
+             */
             step: number | null;
-            /** @default null */
+            /**
+             * @description Training step that learned from it.
+             * @default null
+             */
             trained_step: number | null;
-            /** @default null */
+            /**
+             * @description train, eval, or any name.
+             * @default null
+             */
             split: string | null;
-            /** @default null */
+            /**
+             * @description Dataset.
+             * @default null
+             */
             dataset: string | null;
-            /** @default null */
+            /**
+             * @description The thing to be solved; stable across steps and runs.
+             * @default null
+             */
             task: string | null;
-            /** @default null */
+            /**
+             * @description Rollouts to be compared with each other.
+             * @default null
+             */
             group: string | null;
-            /** @default null */
+            /**
+             * @description Place in its group.
+             * @default null
+             */
             index: number | null;
-            /** @default null */
+            /**
+             * @description Retry of the same rollout, from 0.
+             * @default null
+             */
             attempt: number | null;
-            /** @default null */
+            /**
+             * @description Reward.
+             * @default null
+             */
             reward: number | string | null;
-            /** @default {} */
+            /**
+             * @description Parts of the reward by name.
+             * @default {}
+             */
             rewards: {
                 [key: string]: number | string | null;
             };
-            /** @default null */
+            /**
+             * @description Advantage of the whole rollout.
+             * @default null
+             */
             advantage: number | string | null;
-            /** @default null */
+            /**
+             * @description In the trainer's own word.
+             * @default null
+             */
             stop_reason: string | null;
-            /** @default null */
+            /**
+             * @description Was it cut off?
+             * @default null
+             */
             truncated: boolean | null;
-            /** @default null */
+            /**
+             * @description What became of it.
+             * @default null
+             */
             fate: string | null;
-            /** @default null */
+            /**
+             * @description Why.
+             * @default null
+             */
             fate_reason: string | null;
-            /** @default null */
+            /**
+             * @description Whose fault: policy, tool, environment, grader, ...
+             * @default null
+             */
             error_kind: string | null;
-            /** @default null */
+            /**
+             * @description Class of the exception.
+             * @default null
+             */
             error_type: string | null;
-            /** @default null */
+            /**
+             * @description When it was logged, Unix seconds.
+             * @default null
+             */
             time: number | null;
+            /**
+             * @description Version of the weights at its start.
+             * @default null
+             */
+            policy_version: number | null;
+            /**
+             * @description Environment it ran in.
+             * @default null
+             */
+            environment: string | null;
+            /**
+             * @description True while it is still going on.
+             * @default null
+             */
+            open: boolean | null;
+            /**
+             * @description Number of messages.
+             * @default null
+             */
+            messages: number | null;
+            /**
+             * @description Messages that the policy wrote.
+             * @default null
+             */
+            turns: number | null;
+            /**
+             * @description Tokens before the policy's first message.
+             * @default null
+             */
+            prompt_tokens: number | null;
+            /**
+             * @description Tokens of the policy's messages.
+             * @default null
+             */
+            response_tokens: number | null;
+            /**
+             * @description Names of the tools called, sorted.
+             * @default []
+             */
+            tools: string[];
+            /**
+             * @description Oldest version of the weights among its tokens.
+             * @default null
+             */
+            version_min: number | null;
+            /**
+             * @description Newest version of the weights among its tokens.
+             * @default null
+             */
+            version_max: number | null;
+            /**
+             * @description People's labels, sorted.
+             * @default []
+             */
+            labels: string[];
+            /**
+             * @description Findings of checks, sorted.
+             * @default []
+             */
+            flags: string[];
+            /**
+             * @description Beginning of the last message before the first answer.
+             * @default null
+             */
+            prompt_preview: string | null;
+            /**
+             * @description Beginning of what the policy said last, after thinking.
+             * @default null
+             */
+            preview: string | null;
             /** @default null */
             duration: number | string | null;
             /** @default null */
-            policy_version: number | null;
-            /** @default null */
-            environment: string | null;
-            /** @default null */
-            open: boolean | null;
-            /** @default null */
             superseded: boolean | null;
-            /** @default null */
-            messages: number | null;
-            /** @default null */
-            turns: number | null;
-            /** @default null */
-            prompt_tokens: number | null;
-            /** @default null */
-            response_tokens: number | null;
-            /** @default [] */
-            tools: string[];
-            /** @default null */
-            version_min: number | null;
-            /** @default null */
-            version_max: number | null;
-            /** @default [] */
-            labels: string[];
-            /** @default [] */
-            flags: string[];
-            /** @default null */
-            prompt_preview: string | null;
-            /** @default null */
-            preview: string | null;
         };
         /** Funnel */
         Funnel: {
@@ -925,29 +1063,59 @@ export interface components {
          * @description A whole rollout but for its spans, and with a window of its messages at most.
          */
         Detail: {
-            row: components["schemas"]["Row"];
-            /** @default null */
+            /**
+             * @description The trainer's own name for it.
+             * @default null
+             */
             key: string | null;
-            /** @default null */
+            /**
+             * @description One start of the run's processes.
+             * @default null
+             */
             launch: string | null;
-            /** @default null */
+            /**
+             * @description Worker that made it.
+             * @default null
+             */
             worker: string | null;
-            /** @default null */
-            start: number | null;
-            /** @default null */
-            end: number | null;
-            /** @default {} */
+            /**
+             * @description What the judge wrote for a part.
+             * @default {}
+             */
             reward_texts: {
                 [key: string]: string;
             };
-            /** @default null */
+            /**
+             * @description What it said.
+             * @default null
+             */
             error_text: string | null;
-            /** @default {} */
+            /**
+             * @description When it began.
+             * @default null
+             */
+            start: number | null;
+            /**
+             * @description When it ended.
+             * @default null
+             */
+            end: number | null;
+            /**
+             * @description Temperature and its like; kind of logprobs.
+             * @default {}
+             */
             sampling: Record<string, never>;
-            /** @default null */
+            /**
+             * @description Ground truth.
+             * @default null
+             */
             reference: unknown;
-            /** @default {} */
+            /**
+             * @description Anything else.
+             * @default {}
+             */
             meta: Record<string, never>;
+            row: components["schemas"]["Row"];
             /** @default [] */
             notes: components["schemas"]["Note"][];
             /** @default [] */

@@ -8,7 +8,7 @@ import msgspec
 
 from ...query import groups
 from ...query.notes import Note
-from .rows import Number, Row
+from .rows import Number, Row, Unlisted
 
 
 class Outline(msgspec.Struct, kw_only=True):
@@ -71,22 +71,12 @@ class Bodies(msgspec.Struct, kw_only=True):
     messages: list[Body]
 
 
-class Detail(msgspec.Struct, kw_only=True):
+class Detail(Unlisted, kw_only=True):
     """A whole rollout but for its spans, and with a window of its messages at most."""
 
     row: Row
-    key: str | None = None
-    launch: str | None = None
-    worker: str | None = None
-    start: float | None = None
-    end: float | None = None
-    reward_texts: dict[str, str] = {}
-    error_text: str | None = None
-    sampling: dict[str, Any] = {}
-    reference: Any = None
-    meta: dict[str, Any] = {}
-    notes: list[Note] = []
-    streams: list[str] = []
+    notes: list[Note] = msgspec.field(default_factory=list)
+    streams: list[str] = msgspec.field(default_factory=list)
     """Names of the token streams that at least one message has."""
     spans: int = 0
     outline: Outline

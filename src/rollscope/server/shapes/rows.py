@@ -2,52 +2,72 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated, Any
+
 import msgspec
+from msgspec import Meta
+
+from ...model.schema import ROLLOUTS, Column
 
 Number = float | str | None
 """A number, one of "NaN", "Infinity", "-Infinity", or null: not known."""
 
+LISTED = [column for column in ROLLOUTS if column.listed]
+"""What lists carry of a rollout."""
 
-class Row(msgspec.Struct, kw_only=True):
-    """One rollout, thin: what a list shows."""
+UNLISTED = [c for c in ROLLOUTS if not c.listed and c.source in ("field", "error")]
+"""What else it was logged with: only the answer about the whole rollout carries it."""
 
-    id: str
-    project: str | None = None
-    run: str | None = None
-    step: int | None = None
-    trained_step: int | None = None
-    split: str | None = None
-    dataset: str | None = None
-    task: str | None = None
-    group: str | None = None
-    index: int | None = None
-    attempt: int | None = None
-    reward: Number = None
-    rewards: dict[str, Number] = {}
-    advantage: Number = None
-    stop_reason: str | None = None
-    truncated: bool | None = None
-    fate: str | None = None
-    fate_reason: str | None = None
-    error_kind: str | None = None
-    error_type: str | None = None
-    time: float | None = None
+
+_TYPES: dict[str, Any] = {
+    "VARCHAR": str | None,
+    "BIGINT": int | None,
+    "DOUBLE": Number,
+    "BOOLEAN": bool | None,
+    "JSON": Any,
+    "VARCHAR[]": list[str],
+    "MAP(VARCHAR, DOUBLE)": dict[str, Number],
+    "MAP(VARCHAR, VARCHAR)": dict[str, str],
+}
+"""What the columns of the store are in an answer, by the engine's type."""
+
+
+def _field(column: Column) -> tuple[str, Any, Any]:
+    """The field that carries a column. Lists and dicts are there also when they are empty."""
+    kind: Any = _TYPES[column.type]
+    default: Any = None
+    if column.name == "id":
+        kind, default = str, msgspec.NODEFAULT
+    elif column.match == "time":
+        kind = float | None
+    elif column.is_dict:
+        kind = dict[str, Any] if column.type == "JSON" else kind
+        default = msgspec.field(default_factory=dict)
+    elif column.type == "VARCHAR[]":
+        default = msgspec.field(default_factory=list)
+    return column.name, Annotated[kind, Meta(description=column.doc)], default
+
+
+if TYPE_CHECKING:
+
+    class Listable(msgspec.Struct, kw_only=True):
+        def __getattr__(self, name: str) -> Any: ...
+
+    class Unlisted(msgspec.Struct, kw_only=True):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Listable = msgspec.defstruct("Listable", map(_field, LISTED), kw_only=True)
+    Unlisted = msgspec.defstruct("Unlisted", map(_field, UNLISTED), kw_only=True)
+
+
+class Row(Listable, kw_only=True):
+    """One rollout, thin: what a list shows. Its fields are the columns that the schema lists."""
+
     duration: Number = None
-    policy_version: int | None = None
-    environment: str | None = None
-    open: bool | None = None
+    """Seconds from its start to its end."""
     superseded: bool | None = None
-    messages: int | None = None
-    turns: int | None = None
-    prompt_tokens: int | None = None
-    response_tokens: int | None = None
-    tools: list[str] = []
-    version_min: int | None = None
-    version_max: int | None = None
-    labels: list[str] = []
-    flags: list[str] = []
-    prompt_preview: str | None = None
-    preview: str | None = None
+    """Did a later launch make it again?"""
 
 
 class Listed(Row, kw_only=True):
