@@ -218,7 +218,7 @@ def test_a_directory_removed_in_the_middle_is_made_again_and_told(own_store: Pat
     run.finish()
     assert [r["task"] for r in reading.rollouts(own_store)] == ["after"]
     (info,) = reading.infos(own_store)
-    assert any("was removed while it was written" in p.text for p in info.problems)
+    assert any("was removed or moved while it was written" in p.text for p in info.problems)
 
 
 def test_too_many_open_files_only_delays_recording(own_store: Path) -> None:

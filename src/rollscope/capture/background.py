@@ -60,6 +60,8 @@ class Background:
         self._taken = 0.0
         """When the thread last began a frame."""
         self._next_beat = 0.0
+        self._next_start = 0.0
+        """When the thread may be started again, if that failed."""
         self.after_beat: Callable[[WriterInfo], list[str]] | None = None
         """Called by the thread with every heartbeat; returns what went wrong."""
         self._thread: threading.Thread | None = None
@@ -108,10 +110,17 @@ class Background:
         self._dropped[key] = self._dropped.get(key, 0) + 1
 
     def start(self) -> None:
+        """Start the thread. If that fails (no threads are left), a later call tries again."""
         with self._put_lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rollscope", daemon=True)
-                self._thread.start()
+            if self._thread is not None or steady() < self._next_start:
+                return
+            thread = threading.Thread(target=self._run, name="rollscope", daemon=True)
+            try:
+                thread.start()
+                self._thread = thread
+            except Exception as error:
+                self._next_start = steady() + RETRY
+                report("background thread", f"it did not start ({error}); it is tried again")
 
     def wake(self) -> None:
         self._sleeping = False
@@ -123,8 +132,13 @@ class Background:
         if self._closing:
             return
         self._closing = True
-        if self._thread is None:
+        if self._thread is None and not self._queue:
             self._closed = _AFTER_FINISH
+            return
+        self._next_start = 0.0
+        self.start()
+        if self._thread is None:
+            self._run()
             return
         self.wake()
         self._thread.join(wait)
@@ -141,6 +155,7 @@ class Background:
         while self._done_bytes < self._put_bytes and not self._closed:
             if steady() > deadline:
                 return False
+            self.start()
             self.wake()
             time.sleep(0.002)
         return True
@@ -161,11 +176,15 @@ class Background:
         try:
             self._beat()
             while not self._closing or self._held or self._queue:
-                self._wait_for_work()
-                self._empty()
+                is_last = self._closing
+                try:
+                    self._wait_for_work()
+                    self._empty()
+                except Exception as error:  # nobody foresaw it; the thread goes on
+                    self._block(_unforeseen(error))
                 if steady() >= self._next_beat:
                     self._beat()
-                if self._blocked and self._closing:
+                if self._blocked and is_last:
                     break
         except BaseException as error:  # the thread must not die without a word
             report("background thread", f"it ended with {error!r}; nothing more is recorded")
@@ -198,13 +217,45 @@ class Background:
         while is_full and (self._held or self._queue):
             self._taken = steady()
             is_full = self._take() >= FRAME_RAW
-            taken = self._held
-            self._held, why = self.log.write(taken)
-            self._done_bytes += _bytes(taken) - _bytes(self._held)
-            if why is not None:
+            size = _bytes(self._held)
+            try:
+                self._write()
+            except CannotWrite as why:
                 self._block(why)
                 return
+            finally:
+                self._done_bytes += size - _bytes(self._held)
             self._blocked = None
+
+    def _write(self) -> None:
+        """Write what is held, or raise CannotWrite. An error that nobody foresaw costs only the
+        entries that it comes of: those that cannot be written while others can."""
+        try:
+            self.log.write(self._held)
+            return
+        except CannotWrite:
+            raise
+        except Exception as error:
+            why = _unforeseen(error)
+        refused, count = [], len(self._held)
+        for entry in list(self._held):
+            alone = [entry]
+            try:
+                self.log.write(alone)
+            except CannotWrite:
+                raise
+            except Exception as error:
+                why = _unforeseen(error)
+            if alone:
+                refused.append(entry)
+            else:
+                self._held.remove(entry)
+        if refused and len(refused) == count:
+            raise why
+        report("recording", why.text)
+        for entry in refused:
+            self._held.remove(entry)
+            self.drop(_counted_as(entry), "could not be written")
 
     def _take(self) -> int:
         """Move entries out of the queue and into text until a frame is full. Returns its size."""
@@ -219,7 +270,7 @@ class Background:
                 held.append(entry)
             except Exception as error:
                 self._done_bytes += entry.size
-                self.drop(entry.kind, "could not be encoded")
+                self.drop(_counted_as(entry), "could not be encoded")
                 report("encoding", f"{type(error).__name__}: {error}")
             if time.perf_counter() - since > hold:
                 time.sleep(0)  # let others have the interpreter
@@ -235,8 +286,8 @@ class Background:
         self._publish()
         try:
             self.log.beat()
-        except CannotWrite as why:
-            report("heartbeat", why.text)
+        except Exception as error:
+            report("heartbeat", _unforeseen(error).text)
             return
         if self.after_beat is not None:
             try:
@@ -264,14 +315,14 @@ class Background:
             self._closed = _AFTER_FINISH if self._closing else "logged after the writer failed"
         reason = self._blocked.reason if self._blocked else "not written at the end"
         for entry in (*self._held, *self._queue):
-            self._drop("pieces" if entry.place == "close" else entry.kind, reason)
+            self._drop(_counted_as(entry), reason)
         self._held = []
         self._queue.clear()
         self._publish()
         try:
             self.log.close()
-        except CannotWrite as why:
-            report("finish", why.text)
+        except Exception as error:
+            report("finish", _unforeseen(error).text)
 
 
 _SMALL = 64 << 10
@@ -281,6 +332,17 @@ def _is_small_end(entry: Entry) -> bool:
     """The end of an open rollout finds room in a full queue. Otherwise it would stay open for
     ever."""
     return entry.place == "close" and entry.size < _SMALL
+
+
+def _counted_as(entry: Entry) -> str:
+    """What is lost with it: without its end, a rollout is still there."""
+    return "pieces" if entry.place == "close" else entry.kind
+
+
+def _unforeseen(error: Exception) -> CannotWrite:
+    if isinstance(error, CannotWrite):
+        return error
+    return CannotWrite("internal error", f"{type(error).__name__}: {error}")
 
 
 def _bytes(entries: list[Entry]) -> int:

@@ -17,6 +17,7 @@ import msgspec
 
 from ..model import Fact, Message, Rollout, keyed_id, prompt_task, wire
 from ..model.identity import id_maker
+from ..model.normalise import text
 from ..model.redact import Redactor, redact_fact, redact_rollout
 from ..model.sample import Sampler
 from ..store.write.log import Entry, LogWriter, Place
@@ -65,7 +66,7 @@ class Run:
             run=setup.run,
             launch=setup.launch,
             worker=setup.worker,
-            host=os.uname().nodename,
+            host=str(text(os.uname().nodename)),
             pid=os.getpid(),
             place=place(),
             process_start=process_start(os.getpid()),
@@ -155,8 +156,8 @@ class Run:
         if taken.id is None:
             key = taken.key
             taken.id = self.new_id() if key is None else self.id_of(key)
-        elif type(taken.id) is not str:
-            taken.id = str(taken.id)
+        else:
+            taken.id = text(taken.id)
         if taken.time is None:
             taken.time = time.time()
         if taken.step is None and step is not None:
@@ -210,7 +211,7 @@ class Run:
         if self._is_off:
             return
         try:
-            id = rollout if key is None else self.id_of(key)
+            id = text(rollout) if key is None else self.id_of(key)
             if id is None:
                 raise TypeError("annotate needs the id of a rollout (`log` returns it), or key=")
             if id in self._left_out:
@@ -228,6 +229,7 @@ class Run:
                 line = wire.facts_line(made, odd)
                 self._background.put(Entry(line, "facts", None, "whole"))
         except Exception as error:
+            self._background.drop("facts", _NOT_ENCODED)
             swallowed("run.annotate", error)
 
     def _fact(self, id: str, name: str, value: Any) -> Fact:
@@ -237,13 +239,16 @@ class Run:
             rollout=id, name=name, value=value, time=self._fact_time, n=next(self._fact_numbers)
         )
 
-    @guard("run.metrics")
     def metrics(self, step: int | None, values: Mapping[str, Any]) -> None:
         """Record the trainer's own numbers of one step."""
         if self._is_off:
             return
-        line = wire.metrics_line(step, dict(values), time.time(), odd)
-        self._background.put(Entry(line, "metrics", None, "whole"))
+        try:
+            line = wire.metrics_line(step, dict(values), time.time(), odd)
+            self._background.put(Entry(line, "metrics", None, "whole"))
+        except Exception as error:
+            self._background.drop("metrics", _NOT_ENCODED)
+            swallowed("run.metrics", error)
 
     def rollout(self, *, is_chosen: bool | None = None, **fields: Any) -> LiveRollout:
         """Record a rollout while it happens: `with run.rollout(step=12, task="q-1") as r:`.

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..model.normalise import plain
+from ..model.normalise import plain, text
 from ..model.redact import Redactor, clean_settings, make_redactor
 from ..model.sample import Sample
 from ..store import paths
 from ..store.write.log import Limits
 from ..store.writers import BEAT
 from .launch import launch_name, worker_name
+from .problems import report
 from .settings import MIN_FREE, QUEUE, SINKS_WAIT, check_sinks, setting
 
 
@@ -53,7 +54,7 @@ def resolve(
 ) -> Setup:
     """Everything a run needs. Wrong arguments raise. A wrong environment only warns, unless going
     on would write text that should have been redacted."""
-    launch = launch_name()
+    launch = _readable(launch_name(), "launch")
     sample_set, redact_set, sinks_set = map(
         setting, ("ROLLSCOPE_SAMPLE", "ROLLSCOPE_REDACT", "ROLLSCOPE_SINKS")
     )
@@ -69,7 +70,7 @@ def resolve(
         project=_name(_or(setting("ROLLSCOPE_PROJECT"), project, "default"), "project"),
         run=_name(_or(setting("ROLLSCOPE_RUN"), run, launch), "run"),
         launch=launch,
-        worker=worker or worker_name(),
+        worker=_readable(str(worker or worker_name()), "worker"),
         root=Path(dir).expanduser().absolute() if dir is not None else paths.root(),
         config=_config(config, redactor),
         sample=_or(sample_set, sample),
@@ -91,7 +92,15 @@ def _or(*values: Any) -> Any:
 def _name(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise TypeError(f"init({what}={value!r}): expected a text that is not empty")
-    return value
+    return _readable(value, what)
+
+
+def _readable(name: str, what: str) -> str:
+    """The name as files and other processes can hold it."""
+    readable = str(text(name))
+    if readable != name:
+        report("settings", f"{what} {name!r} is not UTF-8; it is recorded as {readable!r}")
+    return readable
 
 
 def _config(config: Mapping[str, Any] | None, redactor: Redactor | None) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ..model.identity import base32
+from ..model.normalise import plain, text
 from ..model.schema import VERSION
 from .paths import replace_file, writer_path
 
@@ -121,7 +122,7 @@ def new_writer() -> str:
 
 def place() -> str:
     """Where a pid of this process means the same process."""
-    parts = [platform.node()]
+    parts = [text(platform.node())]
     try:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
@@ -145,7 +146,11 @@ def write_info(directory: Path, info: WriterInfo) -> None:
     It is padded for that: a few more counters must find room in the blocks it has.
     """
     path = writer_path(directory, info.writer)
-    data = msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n"
+    try:
+        body = msgspec.json.encode(info)
+    except Exception:  # a path or a trainer's word that is not UTF-8 must not cost the heartbeat
+        body = msgspec.json.encode(plain(info, "", []))
+    data = msgspec.json.format(body, indent=1) + b"\n"
     data = data.ljust(-(-(len(data) + 512) // 4096) * 4096)
     try:
         replace_file(path, data)

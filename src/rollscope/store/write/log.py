@@ -113,6 +113,13 @@ class _Log:
         """Was the file taken away? Writing to it would succeed and be lost."""
         return os.fstat(self._fd).st_nlink == 0
 
+    def is_astray(self) -> bool:
+        """Does its path lead to something else, or nowhere? Readers would not find what it gets."""
+        try:
+            return not os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return True
+
     def is_cut(self) -> bool:
         """Does the file end with its last good frame?"""
         try:
@@ -153,25 +160,23 @@ class LogWriter:
         self._beaten = writers.steady()
         self._free_seen = float("-inf")
 
-    def write(self, entries: list[Entry]) -> tuple[list[Entry], CannotWrite | None]:
-        """Write them, one frame a log. Returns those that could not be written, and why."""
-        left = entries
-        try:
-            self._begin_anew_if_silent()
-            self._look_at_disk()
-            while left:
-                log = self._home(left[0])
-                batch = [e for e in left if self._home(e) is log]
-                if self._append(log, batch):
-                    done = set(map(id, batch))
-                    left = [e for e in left if id(e) not in done]
-        except CannotWrite as why:
-            return left, why
+    def write(self, entries: list[Entry]) -> None:
+        """Write them, one frame a log, and take what is written out of the list.
+
+        Raises CannotWrite; what is left in the list is not written.
+        """
+        self._begin_anew_if_silent()
+        self._look_at_disk()
+        while entries:
+            log = self._home(entries[0])
+            batch = [e for e in entries if self._home(e) is log]
+            if self._append(log, batch):
+                done = set(map(id, batch))
+                entries[:] = [e for e in entries if id(e) not in done]
         if self._current is not None and self._current.raw >= self.limits.max_raw:
             self._older.append(self._current)
             self._current = None
         self._finish_older()
-        return [], None
 
     def _append(self, log: _Log, batch: list[Entry]) -> bool:
         """Write one frame. False: the log takes no more, and the next try goes to a new one."""
@@ -256,7 +261,7 @@ class LogWriter:
         log.open.clear()
         if removed:
             self.problems.append(
-                f"{log.path} was removed while it was written; unless it had been sealed, "
+                f"{log.path} was removed or moved while it was written; unless it had been sealed, "
                 f"{log.recorded} rollouts went with it. Recording goes on in a new log."
             )
         if log is self._current:
@@ -268,7 +273,10 @@ class LogWriter:
 
     def _was_sealed(self, log: _Log) -> bool:
         """Was the log taken away with its last frame sealed? Then it must not come again."""
-        sealed = listing.taken(self.directory, log.name)
+        try:
+            sealed = listing.taken(self.directory, log.name)
+        except OSError:
+            return False  # there is no such run any more
         return sealed is not None and sealed >= log.end
 
     def _finish_older(self) -> None:
@@ -291,6 +299,9 @@ class LogWriter:
     def beat(self) -> None:
         """Show that the writer lives, and what it has counted. Raises CannotWrite."""
         self._begin_anew_if_silent()
+        for log in filter(None, [*self._older, self._current]):
+            if log.is_astray():
+                self._give_up(log, removed=True)
         self.info.beat += 1
         self._tell_ends()
         try:
