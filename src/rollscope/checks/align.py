@@ -1,9 +1,9 @@
 """Where do two rollouts part?
 
-One alignment serves `rollscope diff`, the HTTP API, the compare page and notebooks. Messages
-are paired turn by turn: equal ones first, then what lies between two equal ones in order,
-like with like. Inside a pair that differs, words are compared. Nothing is guessed from
-position alone: a message without a partner stands alone.
+One alignment serves `rollscope diff`, the HTTP API, the compare page and notebooks. Messages are
+paired turn by turn: equal ones first, then those between two equal ones, in order and role with
+role. Inside a pair that differs, words are compared. Nothing is guessed from position alone; a
+message without a partner stands alone.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def field_differences(a: Rollout, b: Rollout) -> list[Difference]:
 
 
 def word_diff(a: str, b: str) -> list[Piece]:
-    """What is the same and what is not, word by word. Joined, the pieces give both texts."""
+    """The equal and the different words, in order. Joined, the pieces give both texts."""
     words_a, words_b = _WORDS.findall(a), _WORDS.findall(b)
     start = _common_prefix(words_a, words_b)
     end = _common_prefix(words_a[start:][::-1], words_b[start:][::-1])
@@ -177,7 +177,7 @@ def _partners(
 def _between(
     a: Sequence[Message], b: Sequence[Message], left: range, right: range
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Pair what lies between two equal messages in order, role with role."""
+    """Pair the messages between two equal ones, in order and role with role."""
     roles = SequenceMatcher(
         None,
         [(a[i].role, a[i].name) for i in left],

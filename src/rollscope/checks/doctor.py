@@ -1,7 +1,7 @@
 """Is everything recorded, readable and right?
 
-`examine(reader)` looks at who wrote, what was lost, what cannot be read and what does not fit
-together, and says each in plain words with what to do.
+`examine(reader)` looks for lost data, unreadable files and things that do not fit together. It
+describes each in plain words and says what to do.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def examine(reader: Reader) -> Iterator[Finding]:
 
 
 def _found(reader: Reader) -> dict[str, int]:
-    """How many rollouts of each writer can be read. One that ended without finishing counted
-    them up to its last heartbeat only."""
+    """How many rollouts of each writer can be read. A writer that ended without finishing counted
+    them only up to its last heartbeat."""
     counts = reader.connection.execute("SELECT writer, count(*) FROM rollouts GROUP BY writer")
     return dict(counts.fetchall())
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ORDER = "step,group,index"
 BY_GROUP = ",".join((*grouping.PLACE, grouping.ORDER, "index"))
-"""Whoever compares siblings needs them one after the other."""
+"""Siblings stand one after the other, so that they can be compared."""
 
 
 class Asked(NamedTuple):

@@ -1,8 +1,8 @@
 """The calculator that the policy calls, and the service it runs on.
 
-The calculator reads what the policy really wrote and says what is wrong with it. The service
-is the one simulated thing of the demo: like a real one it is overloaded now and then and
-does not answer; a fixed, seeded share of calls times out.
+The calculator reads what the policy really wrote and says what is wrong with it. The service is the
+only simulated thing in the demo. Like a real one, it is overloaded now and then: a fixed, seeded
+share of calls times out.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The training loop: generation that never waits, and a learner that takes what is complete.
 
-More groups are under way than one step needs. As soon as enough are complete the learner
-takes them and publishes new weights, and whatever is still being written goes on with
-those: such rollouts hold tokens of two versions and are learned from in a later step than
-they were asked for. Asynchronous trainers work so; here it is done in one thread, in a fixed
-order, so that a run can be repeated exactly.
+More groups are under way than one step needs. As soon as enough are complete, the learner takes
+them and publishes new weights. Rollouts that are still being written go on with the new weights. So
+they hold tokens of two versions and are learned from in a later step than the one that asked for
+them. Asynchronous trainers work this way. Here everything happens in one thread, in a fixed order,
+so that a run can be repeated exactly.
 """
 
 from __future__ import annotations

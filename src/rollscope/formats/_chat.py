@@ -20,8 +20,8 @@ def chat(message: Message) -> dict[str, Any]:
 
 
 def tools(rollout: Rollout) -> list[dict[str, Any]] | None:
-    """The tools that the policy could call, as chat templates take them, if they were recorded:
-    `meta.tools`, a list of JSON schemas of either of OpenAI's two shapes."""
+    """The tools that the policy could call, as chat templates take them, if they were recorded.
+    `meta.tools` is a list of JSON schemas in one of OpenAI's two shapes."""
     known = rollout.meta.get("tools")
     if not isinstance(known, list) or not known:
         return None

@@ -1,9 +1,9 @@
 """Redaction of what goes out: every text of a rollout, names included.
 
-Recording leaves the names alone that say which rollout it is (docs/capture.md). A file that is
-given away must not: a task may be called after a person. Here a name in which something is found
-keeps telling rollouts apart by a few letters of a hash that nobody else can compute, because its
-key is thrown away with the export.
+Recording does not clean the names that identify a rollout (docs/capture.md). A file that is given
+away must clean them, because a task may be named after a person. If something is found in such a
+name, a few letters of a hash keep it different from others. Nobody can compute the hash again,
+because its key is thrown away with the export.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _TOKENS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 def from_items(items: Iterable[Any], *, sampled: bool | None = None) -> list[Message]:
-    """Messages of these items; `sampled`: the policy wrote those that an assistant says."""
+    """The messages of these items. `sampled`: the policy wrote the assistant's."""
     messages = []
     for item in _flat(items):
         if isinstance(item, str):

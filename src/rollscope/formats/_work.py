@@ -1,14 +1,14 @@
 """An export that can be interrupted and continued.
 
-What is done so far lies beside where it will lie, in `NAME.partial/`:
+The finished part lies beside its final place, in `NAME.partial/`:
 
     plan.json    what was asked for: another question must not continue this one
     ids          the rollouts that were found when it began, an empty line between groups
     state.json   how much of that is safely written
     out          the file, or the folder of files
 
-It is written in shards. After each, its bytes are synced and `state.json` is replaced; whatever
-was written later is written again. The last act is one rename.
+It is written in shards. After each shard, its bytes are synced and `state.json` is replaced.
+Anything written after that is written again. The last act is one rename.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class State(msgspec.Struct):
 
 
 class CannotExport(ValueError):
-    """What was asked for cannot be written there; says why and what to type."""
+    """The export cannot be written there. The text says why and what to type."""
 
 
 class Source(Protocol):

@@ -174,7 +174,7 @@ def _step(message: Message) -> dict[str, Any]:
 
 
 def _object(arguments: Any) -> Any:
-    """ATIF wants an object; what the model wrote and is none is kept as text inside one."""
+    """ATIF wants an object. If the model wrote anything else, it is kept as text inside one."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)

@@ -5,7 +5,7 @@
     └─ data/<split>-00000.parquet
 
 Messages are lists of structs of one shape, so that every row has the same features; arguments of
-tools and whatever else has no fixed shape is JSON text.
+tools and other values without a fixed shape are JSON text.
 """
 
 from __future__ import annotations

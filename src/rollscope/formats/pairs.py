@@ -1,8 +1,8 @@
-"""Preference pairs, as TRL and its kind take them: `{"prompt", "chosen", "rejected"}`.
+"""Preference pairs in the form that TRL and others take: `{"prompt", "chosen", "rejected"}`.
 
 One pair a group: the rollout with the highest reward over the one with the lowest. A rollout
-without a reward (or with one that is no number) is not taken for a bad one: it is left out. A
-group in which nobody is better than another gives no pair. Rollouts come group by group.
+without a reward, or with one that is not a number, is left out; it is not a bad one. A group in
+which all are equally good gives no pair. Rollouts come group by group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Inspect Scout's transcripts: a folder of Parquet files that `transcripts_from` opens.
 
-Columns with Scout's names are its schema; all others are what Scout calls metadata, to be
-filtered by (`metadata["step"]`). Messages are Inspect's chat messages as JSON text. Scout has one
-conversation a transcript: of a rollout with several branches it gets the one that ends last.
+Columns with Scout's names are its schema. Scout calls all others metadata and filters by them
+(`metadata["step"]`). Messages are Inspect's chat messages as JSON text. A transcript has one
+conversation, so Scout gets the branch of a rollout that ends last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = {
     "total_tokens": "BIGINT",
     **dict.fromkeys(("error", "limit", "messages"), "VARCHAR"),
 }  # fmt: skip
-"""Scout's own columns (version 0.6). `success` is left to whoever knows what counts as one."""
+"""Scout's own columns (version 0.6). `success` is left out: we do not know what counts as one."""
 
 METADATA = {
     **dict.fromkeys(("project", "run", "launch", "split", "group"), "VARCHAR"),

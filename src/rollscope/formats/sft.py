@@ -1,4 +1,4 @@
-"""Lines for supervised fine-tuning, as TRL and its kind take them: `{"messages": [...]}`.
+"""Lines for supervised fine-tuning in the form that TRL and others take: `{"messages": [...]}`.
 
 One line for every branch that holds an answer of the policy. `tools` stands beside the messages
 where the rollout recorded them; `id` and `reward` say where a line comes from.

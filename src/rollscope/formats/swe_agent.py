@@ -89,7 +89,7 @@ def _add_states(messages: list[Message], steps: list[Mapping[str, Any]]) -> None
 
 
 def _spans(steps: list[Mapping[str, Any]], messages: list[Message]) -> Iterator[Span]:
-    """Each step's action. What a step says beside it and no message has is kept with it."""
+    """Each step's action, with anything the step says beside it that no message has."""
     said = json.dumps([[m.content, m.state] for m in messages], default=str)
     for number, step in enumerate(steps):
         meta = {

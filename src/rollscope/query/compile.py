@@ -1,12 +1,12 @@
 """From a query's tree to the engine's SQL, with bound parameters only.
 
-No piece of a query ever becomes SQL: column expressions come from `keys`, everything that a
-person typed is a parameter. A predicate may be null where a value is missing; that counts
-as false, and negation is `IS NOT TRUE`, so that rollouts without the value stay in.
+No piece of a query ever becomes SQL: column expressions come from `keys`, and everything a person
+typed is a parameter. If a value is missing, a predicate may be null. That counts as false, and
+negation is `IS NOT TRUE`, so rollouts without the value stay in.
 
-Text terms match per rollout, so all of them are answered by one scan of the messages: the
-table `hits` has a row per rollout in which any of them was found, and one column per term.
-That scan looks only at rollouts for which the query's other terms hold.
+Text terms match per rollout, and one scan of the messages answers all of them. Its result is the
+table `hits`, with a row per rollout in which any term was found, and a column per term. The scan
+looks only at rollouts that pass the query's other terms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Query(NamedTuple):
     needs_hit: bool
     """Can it hold only for rollouts in which a text term was found?"""
     hits_only_add: bool
-    """Does it never cease to hold because one more text term was found?"""
+    """Can one more found text term never make it false?"""
 
     def with_superseded(self) -> Query:
         """The same, superseded rollouts included."""
@@ -90,8 +90,8 @@ def hits_table(query: Query) -> Sql:
 def hits_of(query: Query, relation: str) -> Sql:
     """The same for the messages of one relation. Looks only where the other terms hold.
 
-    Which messages are looked at closely is a cheaper question, so `hits` may have rollouts in
-    which nothing was found.
+    A cheaper test chooses the messages to look at, so `hits` may contain rollouts in which nothing
+    was found.
     """
     found = [message_has(term) for term in query.terms]
     columns = [Sql(f"bool_or({term.text}) AS t{i}", term.params) for i, term in enumerate(found)]
@@ -133,13 +133,13 @@ class _Compiler:
         return any_of(self.test(asked, self.noted(test)) for test in tests)
 
     def noted(self, test: _AnyTest) -> _AnyTest:
-        """Keep a pattern in mind: it has to be tried before the query runs."""
+        """Remember a pattern, because it must be tried before the query runs."""
         if isinstance(test, Text) and test.kind == "regex":
             self.patterns[test] = None
         return test
 
     def has(self, name: str, start: int, end: int) -> Sql:
-        """`has:key`; also for whole columns such as `has:meta`, which are no keys."""
+        """`has:key`; also for whole columns such as `has:meta`, which are not keys."""
         if name in _COLUMN_PRESENT:
             return Sql(_COLUMN_PRESENT[name])
         asked = keys.named(name)
@@ -190,7 +190,7 @@ class _Compiler:
 
 
 def scalar_test(value: Sql, test: Test, inside: bool = False, whole: bool = False) -> Sql:
-    """Is one value so? `inside`: a text is looked for inside it, not compared with it."""
+    """Does one value match? `inside`: a text is searched in it, not compared with it."""
     if isinstance(test, NotANumber):
         return FALSE if whole else Sql("isnan({})").fill(value)
     if isinstance(test, Interval):
@@ -204,8 +204,8 @@ def scalar_test(value: Sql, test: Test, inside: bool = False, whole: bool = Fals
 
 
 def _in(value: Sql, interval: Interval, whole: bool) -> Sql:
-    """Lies it in the interval? The engine holds NaN for the greatest number of all, so an
-    interval that is open above ends at infinity."""
+    """Does it lie in the interval? For the engine NaN is the greatest number, so an interval that
+    is open above ends at infinity."""
     low, high = interval.low, interval.high
     if low is not None and low == high:
         return Sql("({}) = ?", (low,)).fill(value)
@@ -250,7 +250,7 @@ def json_value(asked: Asked) -> Sql:
 
 
 def _json_test(value: Sql, test: Test) -> Sql:
-    """Is the JSON value, or an entry of the JSON list, so?"""
+    """Does the JSON value match, or an entry of the JSON list?"""
     if isinstance(test, Loose):
         tests = [Sql("(x ->> '$') = ?", (test.text,))]
         if test.interval is not None:

@@ -32,8 +32,8 @@ class Engine:
     def batches(self, sql: Sql, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """The result of a statement with an ORDER BY, piece by piece.
 
-        Such a statement has read all its files when its first row comes, so once that is there
-        no file that goes away can break it.
+        Such a statement has read all its files before it gives its first row. After that, a file
+        may go away without harm.
         """
         params = sql.bound()
 

@@ -23,7 +23,7 @@ HISTOGRAMS = tuple(
     for column in sorted(ROLLOUTS, key=lambda column: column.type == "BIGINT")
     if column.histogram
 )
-"""Numbers that a person looks at first: how good it was, then what can be counted."""
+"""The numbers that people look at first: how good it was, then sizes and counts."""
 
 
 class FacetValue(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class StepHistogram(msgspec.Struct, frozen=True):
 def by_step(engine: Engine, query: Query, name: str = "reward", bars: int = 20) -> StepHistogram:
     """How the distribution of a number moves over the steps (a heat map).
 
-    The numbers are read once, and their ends and bars found from what was read.
+    The numbers are read once; ends and bars are found from them.
     """
     asked = _number_key(name)
     value = _double(asked)
@@ -243,7 +243,7 @@ def _bar(value: Sql, low: Sql, high: Sql, bars: int) -> Sql:
 
 
 _MISSING, _NAN, _INFINITE, _OUTSIDE = -1, -2, -3, -4
-"""What stands in the place of a bar's number where a value falls into none."""
+"""Stands for the number of a bar if a value falls into none."""
 
 
 def _count_bars(

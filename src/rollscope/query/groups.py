@@ -126,10 +126,9 @@ _RECENT = 4096
 
 
 def mixed(engine: Engine, query: Query) -> str | None:
-    """The best rollout of the newest group whose rewards differ: the place to begin reading. Of
-    several as good it is the first, so that the same question leads to the same place.
-
-    The newest rollouts are looked at first; only if all their groups are dead, everything.
+    """The best rollout of the newest group whose rewards differ: the place to begin reading. If
+    several are equally good, it is the first, so that the same question leads to the same place.
+    The newest rollouts are searched first, and all the others only if the groups of these are dead.
     """
     steps = select(
         query,

@@ -1,10 +1,10 @@
 """`Store.sql()`: the engine itself, for reading only.
 
-That a statement is a SELECT is not enough: DuckDB 2.0 takes `WITH x AS (COPY ... TO 'file')
-SELECT ...` for one, which writes, and has table functions that take raw addresses. So its
-syntax tree is walked, and only known kinds of nodes, our own views and harmless table
-functions pass. Besides, it runs in a read-only transaction, and the reader's engine has
-access to nothing but the store's directory and its configuration locked.
+It is not enough that a statement is a SELECT. For DuckDB 2.0, `WITH x AS (COPY ... TO 'file')
+SELECT ...` is one, and it writes; and some table functions take raw addresses. So we walk the
+syntax tree, and only known kinds of nodes, our own views and harmless table functions pass. In
+addition, the statement runs in a read-only transaction, the reader's engine can access only the
+store's directory, and its configuration is locked.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _check_node(node: dict[str, Any], known: set[str]) -> None:
 
 
 def _ctes(parsed: Any) -> Iterator[str]:
-    """Names that the statement's WITHs give. A name that is no plain word could be a file's."""
+    """Names that the statement's WITHs define. A name that is not a plain word could be a file."""
     for node in _objects(parsed):
         for entry in (node.get("cte_map") or {}).get("map", ()):
             name = str(entry["key"])

@@ -1,9 +1,9 @@
 """Text terms: what of a message is searched, and how.
 
-Searched are a message's text, the arguments of its tool calls, and what else its parts hold
-(tool results that are not text). Arguments and parts are JSON; they are looked at as they
-were written, and besides each text inside them is looked at unescaped, also when arguments
-are a string that holds JSON. So `print("hi")` is found in `{"code":"print(\\"hi\\")"}`.
+We search a message's text, the arguments of its tool calls, and other content of its parts (tool
+results that are not text). Arguments and parts are JSON. They are searched as they were written,
+and each text inside them is also searched unescaped, even if arguments are a string that holds
+JSON. So `print("hi")` is found in `{"code":"print(\\"hi\\")"}`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def message_has(term: TextTerm) -> Sql:
 
 
 def message_may_have(term: TextTerm) -> Sql:
-    """The same, but JSON is only looked at as it lies: holds for some more, and costs less."""
+    """The same, but JSON is only searched as it was written. It costs less and holds for a few
+    more."""
     parts = _in_role(term)
     if term.test is not None:
         parts.append(any_of((contains(Sql("m.text"), term.test), _json_may_have(term.test))))

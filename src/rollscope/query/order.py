@@ -1,4 +1,4 @@
-"""Sorting and paging: missing values and NaN last, whichever way; ties by id.
+"""Sorting and paging: missing values and NaN come last in both directions; ties by id.
 
 A page is continued from the values of its last row, not from a count of rows, so rollouts
 that arrive meanwhile neither repeat a row nor hide one.

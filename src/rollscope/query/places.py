@@ -1,8 +1,8 @@
 """Where a text term stands in texts, as the engine finds it.
 
-A pattern is looked for by the engine's RE2, whose time grows with the text and no faster. In
-Python's `re` a pattern such as `/(x+x+)+y/` takes for ever on a line of x's, and nothing else
-of the process runs meanwhile.
+The engine's RE2 looks for patterns, because its time grows only linearly with the text. In Python's
+`re`, a pattern such as `/(x+x+)+y/` takes for ever on a line of x's and blocks the whole process
+meanwhile.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ class Search:
                     raise
                 return
             except (duckdb.Error, FileNotFoundError) as error:
-                # A file went away: once more over the new ones. What was told stays told.
+                # A file went away: search again over the new ones. Reported rows are not reported
+                # again.
                 if not self._engine.reader.recovers(error, since):
                     raise
             finally:

@@ -156,8 +156,8 @@ class Selection:
         return self._found(offset, limit)
 
     def _spread(self) -> Spread | None:
-        """How many rollouts have which value of the order's first column; None where that tells
-        little: it has too many values, or they are not known before a search in text."""
+        """How many rollouts have each value of the order's first column. None if that does not
+        help: there are too many values, or only a text search could tell."""
         first = self.order.columns[0]
         if not first.whole or self.query.terms:
             return None
@@ -170,14 +170,14 @@ class Selection:
     def _found(
         self, offset: int, limit: int, also: Sql | None = None, most: int | None = None
     ) -> list[tuple[Row | None, _Place]]:
-        """Rows of the order from a place on, out of those for which `also` holds: `most`, if
-        that is known.
+        """Rows of the order from a place on, among those for which `also` holds. `most` is how many
+        these are, if known.
 
-        Few are sorted whole. Of many in one scan of files the engine sorts their places and
-        then reads the other columns of the chosen ones alone. Over several scans it would sort
-        whole rows, and so it does far down and behind a search in text: there the ids are found
-        first. For a page out of a million rollouts the one takes half of what the other does,
-        and that half of what sorting whole rows does.
+        Few rows are sorted whole. If there are many in one scan of files, the engine sorts their
+        places and then reads the other columns of the chosen rows only. Over several scans it would
+        sort whole rows, and also far down and after a text search: there we find the ids first. For
+        a page out of a million rollouts, the first way takes half the time of the second, and the
+        second half the time of sorting whole rows.
         """
         places = Sql.join(", ", (column.value for column in self.order.columns))
         whole = Sql("{}, {}").fill(places, self._columns())
@@ -253,9 +253,9 @@ class Selection:
     ) -> list[tuple[Any, ...]]:
         """Columns of rows of the order from a place on.
 
-        Sorted by time, a full page of rollouts that have a time needs no look at those that
-        have none: then the engine skips whole files (25 ms instead of 130 for a million). Not
-        for searches in text, which may find less than a page and must not be run twice.
+        Sorted by time, a full page of rollouts with a time needs no look at those without one, and
+        the engine skips whole files (25 ms instead of 130 for a million). Text searches do not do
+        this: they may find less than a page and must not run twice.
         """
         if self.order.by_time is not None and not self.query.terms and not offset:
             quick = self.order.by_time

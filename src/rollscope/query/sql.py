@@ -27,8 +27,8 @@ class Sql(NamedTuple):
         return Sql(filled, tuple(params))
 
     def bound(self) -> list[Any]:
-        """The parameters as the engine takes them: a lone surrogate, which no stored text
-        holds, is U+FFFD, as in `model.normalise`."""
+        """The parameters as the engine takes them. A lone surrogate becomes U+FFFD, as in
+        `model.normalise`; no stored text holds one."""
         return [text(param) if isinstance(param, str) else param for param in self.params]
 
     @staticmethod

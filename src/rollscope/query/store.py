@@ -73,7 +73,7 @@ class Store:
         return self.reader.version
 
     def refresh(self) -> bool:
-        """See what is new, as every question does by itself. Returns whether anything is."""
+        """See whether anything is new. Every question does this by itself."""
         return self.reader.refresh()
 
     def runs(self) -> list[RunSummary]:
@@ -114,7 +114,7 @@ class Store:
     def search(
         self, query: str, *, columns: Sequence[str] = COLUMNS, limit: int | None = None
     ) -> Search:
-        """The same rollouts, told while they are being looked for: for searches in text.
+        """The same rollouts, reported while the search goes on: for text searches.
 
         >>> search = store.search('"sys.exit(0)"')
         >>> for found in search:
@@ -142,7 +142,8 @@ class Store:
         return self._named(id, groups.row)
 
     def get(self, id: str) -> Rollout:
-        """A whole rollout by its id, or by the beginning of it if that is one rollout's only."""
+        """A whole rollout by its id, or by the beginning of its id if no other rollout's begins
+        so."""
         self.reader.refresh()
         rollout = self.reader.get(id)
         if rollout is None:
@@ -201,14 +202,14 @@ class Store:
     def sql(self, statement: str, params: Sequence[Any] = ()) -> Result:
         """Run one SELECT over the views `rollouts`, `messages`, `spans`, `facts`, `metrics`.
 
-        Nothing can be written, no other file be read, no setting be changed.
+        It cannot write, read any other file, or change a setting.
         """
         self.reader.refresh()
         return guarded.run(self.reader, statement, params)
 
     def _named(self, id: str, ask: Callable[[Engine, str], T]) -> T:
-        """What `ask` tells of the rollout that an id names. Most ids are whole: then what the
-        beginning of one could mean is not looked for."""
+        """The answer of `ask` about the rollout with this id. Most ids are whole, and then there is
+        no need to look for ids that begin so."""
         self.reader.refresh()
         try:
             return ask(self.engine, id)

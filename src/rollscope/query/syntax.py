@@ -69,8 +69,8 @@ MAX_DEPTH = 100
 """Parentheses and negations nested deeper than this are refused, not recursed into."""
 
 MAX_TERMS = 100
-"""More terms than this are refused: each text term is a look at every text, and the engine takes
-gigabytes to prepare some hundreds of them. Many values of one key are one term (`id:a,b,c`)."""
+"""More terms than this are refused. Each text term looks at every text, and the engine needs
+gigabytes to prepare a few hundred of them. Many values of one key are one term (`id:a,b,c`)."""
 
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
@@ -180,7 +180,7 @@ class _Parser:
         return Term(key, tuple(values), start, self.at)
 
     def key(self) -> tuple[str, ...] | None:
-        """The key and its colon, or None (and nothing is taken) if this is no key."""
+        """The key and its colon. None, with nothing consumed, if this is not a key."""
         match = _NAME.match(self.text, self.at)
         if match is None:
             return None

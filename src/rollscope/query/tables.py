@@ -1,4 +1,4 @@
-"""Results as tables of other libraries, which are asked for by name when they are missing."""
+"""Results as tables of other libraries. If a library is missing, the error names it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Result:
     """The rows that a statement gives: iterate them, or take them elsewhere.
 
-    Each time they are taken they are read anew, and again over the new files if one went away.
+    Each use reads them anew, and once more over the new files if one went away.
     """
 
     def __init__(

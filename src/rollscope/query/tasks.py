@@ -14,9 +14,9 @@ from .sql import Sql
 class Task(msgspec.Struct, frozen=True):
     """One task over all steps, splits and runs of a selection.
 
-    Rates are shares of solved rollouts at one step; rollouts without a reward, and those
-    whose reward is NaN, are left out of them. First and last rate are means over the runs and
-    splits that have this step; without steps there is neither.
+    A rate is the share of solved rollouts at one step, leaving out rollouts without a reward or
+    with NaN. First and last rate are means over the runs and splits that have this step. A task
+    without steps has neither.
     """
 
     dataset: str | None

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from rollscope.store.read.reader import Reader
 
 _TARGET = 16 << 20
-"""Characters of one batch, about: what is in memory is a few times that, or one rollout."""
+"""Characters of one batch, about. Memory holds a few times that, or one rollout."""
 _MOST = 256
 
 
 def through(reader: Reader, ids: Iterable[str]) -> Iterator[Whole]:
-    """Whole rollouts in the order of the ids. Those that are gone by now are left out.
+    """Whole rollouts in the order of the ids, without those that have gone by now.
 
-    A batch is as large as the one before it allows: nobody knows how long a rollout is
-    before it was read. It begins small and at most doubles.
+    The length of a rollout is known only after reading it, so each batch is sized by the one
+    before. It begins small and at most doubles.
     """
     left, size = iter(ids), 8
     while batch := list(islice(left, size)):

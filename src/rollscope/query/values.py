@@ -118,7 +118,8 @@ def _bool(asked: Asked, value: Value, query: str) -> Is:
 
 
 def _interval(text: str, key: Key) -> Interval | None:
-    """The interval that a comparison, a range or a number stands for; None if it is none."""
+    """The interval that a comparison, a range or a number stands for; None if it is none of
+    these."""
     point = f"{_DATE}|{_NUMBER}" if key.kind == "time" else _NUMBER
     if match := re.fullmatch(rf"(<=|>=|<|>)?({point})", text):
         op, at = match.group(1), _point(match.group(2))

@@ -1,8 +1,8 @@
-"""Where in an order some rows lie, told by counts.
+"""Where in an order some rows lie, found by counting.
 
-Many rollouts share a step, and those of a step lie together in the files. So how many rollouts
-each step has tells which steps a page of them is in, and the engine opens those parts alone:
-for the newest page of a million rollouts a few thousand rows instead of all.
+Many rollouts share a step, and the rollouts of a step lie together in the files. So the number of
+rollouts of each step tells which steps a page lies in, and the engine opens only those parts: for
+the newest page of a million rollouts, a few thousand rows instead of all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Spread = Sequence[tuple[Any, int]]
 
 
 class Window(NamedTuple):
-    """Rows of an order that some of its rows are among."""
+    """A part of an order that contains the wanted rows."""
 
     where: Sql
     """Holds for them."""
     rows: int
     """How many they are."""
     offset: int
-    """How many of them lie before the rows that are wanted."""
+    """How many of them come before the wanted rows."""
 
 
 def window(spread: Spread, value: Sql, offset: int, limit: int) -> Window:

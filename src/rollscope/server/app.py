@@ -34,7 +34,7 @@ STATIC = Path(__file__).parent.parent / "viewer" / "static"
 BODY = 64_000
 """Bytes that a request may carry: a long note."""
 UNTAGGED = {"any_one", "runs"}
-"""Answers that may change while the store does not: by chance, and when a writer dies."""
+"""Answers that may change although the store does not: random ones, and when a writer dies."""
 AGAIN = 0.05
 """Seconds between two calls to end a query whose client has gone."""
 
@@ -106,7 +106,7 @@ async def _plain(
     def work() -> Any:
         return route.answerer(desk, asked, **path)
 
-    if route.method != "GET":  # what was asked to be written is written, whoever leaves
+    if route.method != "GET":  # a write goes through even if the client leaves
         return _json(await anyio.to_thread.run_sync(work))
     known = request.headers.get("if-none-match")
 
@@ -185,7 +185,7 @@ def _json(answer: Any) -> Response:
 
 
 def _refused(error: Exception) -> Response:
-    """The answer to a question that cannot be answered. What is our fault is raised."""
+    """The answer to a question that cannot be answered. Our own errors are raised."""
     if isinstance(error, QueryError):
         problem = s.Problem(
             error=error.what,
@@ -237,7 +237,7 @@ def _login(gate: Gate) -> Any:
 
 
 def _login_link(gate: Gate) -> Any:
-    """The link that is printed: takes the token out of the address and into the cookie."""
+    """The printed link: moves the token from the address into the cookie."""
 
     async def answer(request: Request) -> Response:
         refused = gate.judge(client(request.scope), request.query_params.get("token", ""))

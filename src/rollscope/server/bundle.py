@@ -190,7 +190,8 @@ class _Redacting(Desk):
         return self.rollout(id).messages[first:stop]
 
     def outline(self, id: str) -> list[Sketch]:
-        """With beginnings of clean texts: a secret that is cut in two is not recognised."""
+        """Previews are cut from clean texts, because a secret that is cut in two is not
+        recognised."""
         sketches = super().outline(id)
         if self._clean is None:
             return sketches
@@ -227,7 +228,8 @@ def _beginnings(message: Message) -> tuple[str, str]:
 
 
 def _vacant(folder: Path) -> None:
-    """Refuses a folder with anything in it but an earlier bundle: what lies there is replaced."""
+    """Refuses a folder with anything but an earlier bundle in it, because its content is
+    replaced."""
     page = folder / "index.html"
     is_ours = page.is_file() and MARK in page.read_text(errors="replace")
     if folder.exists() and not is_ours and (not folder.is_dir() or any(folder.iterdir())):
@@ -258,7 +260,7 @@ def _write(path: Path, answer: Any, clean: Redactor | None) -> None:
 
 @cache
 def _fields() -> set[str]:
-    """Names that are ours: what else names something may be a secret."""
+    """Our own names. Any other name may be a secret."""
     answers = [route.answer for route in ROUTES]
     schemas = msgspec.json.schema_components(answers)[1].values()
     return {name for schema in schemas for name in schema.get("properties", ())}

@@ -1,7 +1,7 @@
 """Keeping the store in order while somebody looks at it.
 
-Logs of writers that died are sealed, and runs of many small segments compacted, at the lowest
-priority. Trainers do neither for others; a reader that only reads never writes.
+It seals the logs of dead writers and compacts runs of many small segments, at the lowest priority.
+Trainers do neither for other writers, and a plain reader never writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask it to end. What it is writing is harmless wherever it stops."""
+        """Ask it to end. It may stop anywhere without harm."""
         self._end.set()
 
     def _run(self) -> None:

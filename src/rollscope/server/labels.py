@@ -1,4 +1,5 @@
-"""Labels and notes: late facts, written by a writer of their own like any other process's."""
+"""Labels and notes: late facts. The server writes them with a writer of its own, like any other
+process."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Rate:
 
 
 class Gate:
-    """Who knows the token. There is one, whatever door is knocked at: guesses are counted
+    """Who knows the token. There is one for all doors, so guesses at all of them are counted
     together."""
 
     again = 1 / 6
@@ -110,8 +110,8 @@ class Gate:
         return None if same(given, proof(self.token)) else self.judge(who, given)
 
     def judge(self, who: str, given: str) -> Response | None:
-        """Refuses a wrong token; and any, the right one too, of a client who guessed too often:
-        else guesses could come as fast as requests. Those with a cookie are not held up."""
+        """Refuses a wrong token. If a client guessed too often, it refuses even the right one;
+        otherwise guesses could come as fast as requests. Clients with a cookie are not affected."""
         if self.token is None:
             return None
         if self.guesses.spent(who):
@@ -187,8 +187,8 @@ class Guard:
         return name in self.hosts or is_loopback(name)
 
     def _origin_allowed(self, method: str, headers: Headers) -> bool:
-        """Pages of other sites may neither ask nor write, whatever the browser lets through.
-        That they link here is all right: somebody who follows a link only looks."""
+        """Pages of other sites may neither read nor write, whatever the browser lets through. They
+        may link here, because following a link only shows the page."""
         origin = headers.get("origin")
         if origin is not None:
             place = origin.partition("://")[2].lower()

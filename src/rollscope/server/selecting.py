@@ -19,7 +19,7 @@ from .rows import COLUMNS, FIELDS, columns, listed, number, thin
 from .version import VERSION
 
 DEFAULT_ORDER = "-step,group,task,dataset,environment,project,run,split,index"
-"""Newest step first, group by group: siblings stand together, also where several runs, or tasks of
+"""Newest step first, group by group. Siblings stand together even if several runs, or tasks of
 several datasets, have the same name."""
 
 

@@ -84,8 +84,8 @@ def serve(
 
 
 def _let_end(threads: Iterable[threading.Thread], within: float = 2.0) -> None:
-    """Wait for threads that have nothing more to do. The engine complains in many lines about
-    what a thread still holds of it when Python ends. One that is busy is left alone."""
+    """Wait for threads that are about to end. If a thread still holds a part of the engine when
+    Python ends, the engine complains in many lines. Busy threads are left alone."""
     end = time.monotonic() + within
     with contextlib.suppress(KeyboardInterrupt):
         for thread in threads:
