@@ -70,7 +70,7 @@ def test_histograms_keep_nan_infinite_and_missing_apart(store: Store) -> None:
     reward, step = store.histograms("", ["reward", "step"], bars=2)
     assert (reward.low, reward.high, reward.counts) == (0.0, 1.0, [2, 3])
     assert (reward.missing, reward.nan, reward.infinite, reward.outside) == (1, 1, 1, 0)
-    assert step.counts == [4, 4]
+    assert (step.counts, step.high, step.most, step.mean) == ([4, 4], 3.0, 2.0, 1.5)
     inner = store.histogram("", "reward", bars=4, low=0.0, high=0.5)
     assert (inner.counts, inner.outside) == ([2, 0, 0, 1], 2)
 
@@ -80,6 +80,12 @@ def test_whole_numbers_stand_in_the_bar_that_begins_with_them(last: int) -> None
     rows = [{"id": str(n), "run": "one", "step": n} for n in range(last + 1)]
     found = Store(reader=Tables(rows)).histogram("", "step", last + 1, 0.0, last + 1.0)
     assert found.counts == [1] * (last + 1)
+
+
+def test_bars_of_whole_numbers_hold_as_many_numbers_each() -> None:
+    rows = [{"id": str(n), "run": "one", "step": n} for n in range(10)]
+    (found,) = Store(reader=Tables(rows)).histograms("", ["step"], bars=4)
+    assert (found.low, found.high, found.most, found.counts) == (0.0, 12.0, 9.0, [3, 3, 3, 1])
 
 
 def test_a_histogram_of_nothing_is_empty(store: Store) -> None:
@@ -115,11 +121,19 @@ def test_funnel_adds_up_and_every_count_is_a_query(store: Store, query: str) -> 
     assert [stage.name for stage in stages] == ["generated", "scored", "kept", "trained"]
     assert stages[0].count == store.rollouts(query).count()
     for before, stage in itertools.pairwise(stages):
-        assert stage.count + sum(loss.count for loss in stage.lost) == before.count
+        assert stage.count + sum(loss.count for loss in stage.reasons) == before.count
     for stage in stages:
         assert store.rollouts(stage.query).count() == stage.count
-        for loss in stage.lost:
+        for loss in stage.reasons:
             assert store.rollouts(loss.query).count() == loss.count
+
+
+def test_where_rollouts_ended_adds_up_and_every_count_is_a_query(store: Store) -> None:
+    for query in ("", "split:train", "step:1 OR step:2"):
+        ends = store.fates(query)
+        assert sum(end.count for end in ends) == store.rollouts(query).count()
+        for tally in (*ends, *(reason for end in ends for reason in end.reasons)):
+            assert store.rollouts(tally.query).count() == tally.count
 
 
 def test_failures_have_examples_and_every_count_is_a_query(store: Store) -> None:
@@ -129,6 +143,8 @@ def test_failures_have_examples_and_every_count_is_a_query(store: Store) -> None
     }  # fmt: skip
     for failure in failures:
         assert sorted(store.rollouts(failure.query).ids()) == sorted(failure.examples)
+    for kind in store.failure_kinds(failures):
+        assert store.rollouts(kind.query).count() == kind.count
 
 
 def test_metrics_of_a_repeated_step_are_the_later_ones(store: Store) -> None:
@@ -221,6 +237,15 @@ def test_every_task_is_of_one_kind() -> None:
 def test_a_kind_of_task_that_is_none_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'lost'.*flipped, regressed"):
         history_store({}).tasks(kind="lost")  # type: ignore[arg-type]
+
+
+def test_a_rollout_whose_length_is_not_known_does_not_count_in_the_mean() -> None:
+    rows = [
+        {"id": str(n), "run": "one", "task": "t", "step": step, "response_tokens": length}
+        for n, (step, length) in enumerate([(1, 10), (1, None), (1, None), (2, 40)])
+    ]
+    (task,) = Store(reader=Tables(rows)).tasks()
+    assert task.response_tokens == 25
 
 
 def test_a_task_without_steps_has_no_first_and_no_last() -> None:

@@ -264,6 +264,7 @@ def test_facets_and_histograms_count_everything(site: Served) -> None:
     histograms = site.get("histograms", q="split:train", keys="reward,step")["histograms"]
     assert [sum(h["counts"]) for h in histograms] == [ALL, ALL]
     assert histograms[1]["counts"] == [TASKS * SIBLINGS] * STEPS
+    assert histograms[1]["mean"] == pytest.approx((STEPS - 1) / 2)
 
 
 def test_the_ribbon_has_every_step_and_the_metrics_asked_for(site: Served) -> None:

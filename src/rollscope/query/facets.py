@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,10 +49,17 @@ class Histogram(msgspec.Struct, frozen=True):
     low: float | None
     """None: there is no finite number."""
     high: float | None
+    """End of the last bar."""
+    most: float | None
+    """The greatest finite number. Of whole numbers the last bar may end after it."""
+    mean: float | None
+    """Of the finite numbers."""
     counts: list[int]
     missing: int
     nan: int
     infinite: int
+    not_finite: int
+    """`nan` and `infinite` together."""
     outside: int
     """Finite, but outside the bounds that were asked for."""
 
@@ -81,9 +88,8 @@ def histograms(
 ) -> list[Histogram]:
     """Histograms of a selection, each over all its finite numbers: two passes for all."""
     asked = [_number_key(name) for name in names]
-    if not asked:
-        return []
-    return _count_bars(engine, query, asked, _ends(engine, query, asked), bars)
+    spans = _spans(engine, query, asked)
+    return _count_bars(engine, query, [_Bars.over(span, bars) for span in spans])
 
 
 def histogram(
@@ -95,12 +101,13 @@ def histogram(
     high: float | None = None,
 ) -> Histogram:
     """One histogram, between given bounds where they are given."""
-    asked = _number_key(name)
-    if low is None or high is None:
-        least, greatest = _ends(engine, query, [asked])[0]
-        low = least if low is None else low
-        high = greatest if high is None else high
-    return _count_bars(engine, query, [asked], [(low, high)], bars)[0]
+    (span,) = _spans(engine, query, [_number_key(name)])
+    chosen = _Bars.over(span, bars)
+    if low is not None or high is not None:
+        low = span.low if low is None else low
+        high = span.high if high is None else high
+        chosen = _Bars(span, low, high, bars)
+    return _count_bars(engine, query, [chosen])[0]
 
 
 class StepHistogram(msgspec.Struct, frozen=True):
@@ -217,15 +224,43 @@ def _facet(name: str, counted: list[tuple[Any, int]], limit: int) -> Facet:
     return Facet(name, listed, missing, max(0, len(present) - limit))
 
 
-_Bounds = tuple[float | None, float | None]
+class _Span(NamedTuple):
+    """Where the finite values of a key lie."""
+
+    asked: Asked
+    low: float | None
+    high: float | None
+    mean: float | None
 
 
-def _ends(engine: Engine, query: Query, asked: list[Asked]) -> list[_Bounds]:
-    """The least and the greatest finite value of each key."""
-    both = Sql("min({}) FILTER (isfinite({})), max({}) FILTER (isfinite({}))")
-    columns = Sql.join(", ", (both.fill(*[_double(key)] * 4) for key in asked))
+class _Bars(NamedTuple):
+    """The bars of one histogram."""
+
+    span: _Span
+    low: float | None
+    high: float | None
+    bars: int
+
+    @classmethod
+    def over(cls, span: _Span, bars: int) -> _Bars:
+        """So many bars over all values. Those of whole numbers have a whole width, so there may
+        be fewer: otherwise some would hold one number and some two."""
+        if span.low is None or span.high is None or not span.asked.key.whole:
+            return cls(span, span.low, span.high, bars)
+        numbers = int(span.high - span.low) + 1
+        width = -(-numbers // bars)
+        bars = -(-numbers // width)
+        return cls(span, span.low, span.low + width * bars, bars)
+
+
+def _spans(engine: Engine, query: Query, asked: list[Asked]) -> list[_Span]:
+    """Where the finite values of these keys lie, in one pass."""
+    if not asked:
+        return []
+    each = Sql(", ".join(f"{how}({{}}) FILTER (isfinite({{}}))" for how in ("min", "max", "avg")))
+    columns = Sql.join(", ", (each.fill(*[_double(key)] * 6) for key in asked))
     found = engine.rows(select(query, columns))[0]
-    return [(found[2 * i], found[2 * i + 1]) for i in range(len(asked))]
+    return [_Span(key, *found[3 * i : 3 * i + 3]) for i, key in enumerate(asked)]
 
 
 def _number(value: float) -> Sql:
@@ -246,18 +281,11 @@ _MISSING, _NAN, _INFINITE, _OUTSIDE = -1, -2, -3, -4
 """Stands for the number of a bar if a value falls into none."""
 
 
-def _count_bars(
-    engine: Engine,
-    query: Query,
-    asked: list[Asked],
-    bounds: list[_Bounds],
-    bars: int,
-) -> list[Histogram]:
+def _count_bars(engine: Engine, query: Query, wanted: list[_Bars]) -> list[Histogram]:
     """Bars are grouped and counted; the engine's own histograms take twice as long."""
-    places = [_place(_double(key), ends, bars) for key, ends in zip(asked, bounds, strict=True)]
+    counted = _count_each(engine, query, [_place(bars) for bars in wanted])
     made = []
-    counted = _count_each(engine, query, places)
-    for key, (low, high), found in zip(asked, bounds, counted, strict=True):
+    for (span, low, high, bars), found in zip(wanted, counted, strict=True):
         counts = [0] * (bars if low is not None and high is not None else 0)
         other = dict.fromkeys((_MISSING, _NAN, _INFINITE, _OUTSIDE), 0)
         for at, count in found:
@@ -268,16 +296,17 @@ def _count_bars(
             else:
                 counts[at] = count
         missing, nan, infinite, outside = other.values()
-        made.append(Histogram(key.name, low, high, counts, missing, nan, infinite, outside))
+        numbers = (low, high, span.high, span.mean, counts, missing, nan, infinite, nan + infinite)
+        made.append(Histogram(span.asked.name, *numbers, outside))
     return made
 
 
-def _place(value: Sql, bounds: _Bounds, bars: int) -> Sql:
+def _place(bars: _Bars) -> Sql:
     """Where a value is counted: the number of its bar, or why it is in none."""
-    low, high = bounds
+    value, low, high = _double(bars.span.asked), bars.low, bars.high
     inside = Sql("")
     if low is not None and high is not None:
-        bar = _bar(value, _number(low), _number(high), bars)
+        bar = _bar(value, _number(low), _number(high), bars.bars)
         inside = Sql("WHEN {} BETWEEN ? AND ? THEN {}", (low, high)).fill(value, bar)
     sql = (
         f"CASE WHEN {{}} IS NULL THEN {_MISSING} WHEN isnan({{}}) THEN {_NAN} "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import msgspec
 
 from .compile import Query
@@ -14,41 +17,51 @@ from .values import Text
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-class RibbonStep(msgspec.Struct, frozen=True):
+class StepNumbers(msgspec.Struct, frozen=True):
+    """What happened at one step."""
+
+    step: int
+    count: int = msgspec.field(name="rollouts")
+    rewarded: int = msgspec.field(name="scored")
+    """Rollouts with a finite reward: those that mean and quantiles are taken over."""
+    reward: float | None = msgspec.field(name="mean")
+    """Mean."""
+    low: float | None
+    """10th percentile of the reward."""
+    high: float | None
+    """90th percentile of the reward."""
+    truncated: int
+    errors: int
+    response_tokens: float | None = msgspec.field(name="length")
+    """Mean length."""
+    groups: int
+    dead_groups: int = msgspec.field(name="dead")
+    """Groups with two or more rewards that are all the same: nothing to learn from. Siblings
+    that failed before they got one do not count."""
+
+
+class RibbonStep(StepNumbers, frozen=True):
     """One step of one run and split."""
 
     project: str | None
     run: str | None
     split: str | None
-    step: int
-    count: int
-    rewarded: int
-    """Rollouts with a finite reward: those that mean and quantiles are taken over."""
     not_finite: int
     """Rollouts whose reward is NaN or infinite, left out of mean and quantiles."""
-    reward: float | None
-    """Mean."""
     quantiles: list[float] | None
     """Of the reward: 10, 25, 50, 75 and 90 %."""
-    truncated: int
-    errors: int
-    response_tokens: float | None
-    """Mean length."""
-    groups: int
-    dead_groups: int
-    """Groups with two or more rewards that are all the same: nothing to learn from. Siblings
-    that failed before they got one do not count."""
 
 
-_RIBBON = """r."project", r."run", r."split", r."step",
-    count(*), count(*) FILTER (isfinite(r."reward")),
-    count(*) FILTER (r."reward" IS NOT NULL AND NOT isfinite(r."reward")),
-    avg(r."reward") FILTER (isfinite(r."reward")),
-    quantile_cont(r."reward", [0.1, 0.25, 0.5, 0.75, 0.9]) FILTER (isfinite(r."reward")),
+_QUANTILES = """(quantile_cont(r."reward", [0.1, 0.25, 0.5, 0.75, 0.9])
+    FILTER (isfinite(r."reward")))"""
+
+_RIBBON = f"""r."step", count(*), count(*) FILTER (isfinite(r."reward")),
+    avg(r."reward") FILTER (isfinite(r."reward")), {_QUANTILES}[1], {_QUANTILES}[-1],
     count(*) FILTER (r."truncated"),
     count(*) FILTER (r."error_kind" IS NOT NULL OR r."error_type" IS NOT NULL
         OR r."error_text" IS NOT NULL),
-    avg(r."response_tokens")"""
+    avg(r."response_tokens"), r."project", r."run", r."split",
+    count(*) FILTER (r."reward" IS NOT NULL AND NOT isfinite(r."reward")), {_QUANTILES}"""
 
 _GROUPED = """r."project" AS project, r."run" AS run, r."split" AS split, r."step" AS step,
     count(r."reward") AS rewarded,
@@ -58,35 +71,31 @@ _GROUPED = """r."project" AS project, r."run" AS run, r."split" AS split, r."ste
 def ribbon(engine: Engine, query: Query) -> list[RibbonStep]:
     """What happened at each step, in the order of steps."""
     stepped = Sql('r."step" IS NOT NULL')
-    per_step = engine.rows(select(query, Sql(_RIBBON), Sql("GROUP BY 1, 2, 3, 4"), stepped))
-    by_group = Sql(f"GROUP BY 1, 2, 3, 4, {GROUP}")
+    place = Sql('GROUP BY r."project", r."run", r."split", r."step"')
+    per_step = engine.rows(select(query, Sql(_RIBBON), place, stepped))
+    by_group = Sql(f"{place.text}, {GROUP}")
     groups = select(query, Sql(_GROUPED), by_group, stepped)
     counted = Sql(
         "SELECT project, run, split, step, count(*), "
         "count(*) FILTER (rewarded > 1 AND low = high) FROM ({}) GROUP BY 1, 2, 3, 4"
     ).fill(groups)
     dead = {tuple(row[:4]): row[4:] for row in engine.rows(counted)}
-    steps = [RibbonStep(*row, *dead.get(tuple(row[:4]), (0, 0))) for row in per_step]
+    steps = []
+    for step, *numbers, project, run, split, not_finite, quantiles in per_step:
+        found = dead.get((project, run, split, step), (0, 0))
+        row = (step, *numbers, *found, project, run, split, not_finite, quantiles)
+        steps.append(RibbonStep(*row))
     return sorted(steps, key=lambda s: (s.project or "", s.run or "", s.split or "", s.step))
 
 
-class Loss(msgspec.Struct, frozen=True):
-    """Rollouts that did not reach a stage, and why."""
-
-    fate: str | None
-    reason: str | None
-    count: int
-    query: str
-    """Finds exactly these."""
-
-
-class Stage(msgspec.Struct, frozen=True):
-    """How many rollouts came this far; `lost` are those of the stage before that did not."""
+class Tally(msgspec.Struct, frozen=True):
+    """A count with a name, and the query that finds exactly what was counted."""
 
     name: str
     count: int
-    query: str
-    lost: list[Loss]
+    query: str = msgspec.field(name="q")
+    reasons: list[Tally] = []
+    """What it is made of, or why rollouts of the stage before did not come so far."""
 
 
 _ENDS = ("dropped", "masked", "rejected", "failed")
@@ -98,7 +107,7 @@ _FUNNEL = {
 }
 
 
-def funnel(engine: Engine, query: Query) -> list[Stage]:
+def funnel(engine: Engine, query: Query) -> list[Tally]:
     """generated → scored → kept → trained. Each stage and its losses add up to the one before."""
     columns = Sql('r."fate", r."fate_reason", r."reward" IS NOT NULL, count(*)')
     rows = engine.rows(select(query, columns, Sql("GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2")))
@@ -106,19 +115,32 @@ def funnel(engine: Engine, query: Query) -> list[Stage]:
     for name, terms in _FUNNEL.items():
         count = sum(n for fate, _, scored, n in rows if _reached(fate, scored) >= _STAGES[name])
         lost = [
-            Loss(fate, reason, n, _joined(query.text, _loss(fate, reason, scored)))
+            Tally(
+                reason or fate or "not known", n, _joined(query.text, _loss(fate, reason, scored))
+            )
             for fate, reason, scored, n in rows
             if _reached(fate, scored) == _STAGES[name] - 1
         ]
-        stages.append(Stage(name, count, _joined(query.text, terms), lost))
+        stages.append(Tally(name, count, _joined(query.text, terms), lost))
     return stages
 
 
-def fates(engine: Engine, query: Query) -> list[tuple[str | None, str | None, int]]:
-    """Where rollouts ended: fate, reason and count, the commonest first."""
+def fates(engine: Engine, query: Query) -> list[Tally]:
+    """Where rollouts ended, each fate with its reasons; the commonest first."""
     columns = Sql('r."fate", r."fate_reason", count(*)')
-    tail = Sql("GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2")
-    return [(fate, why, n) for fate, why, n in engine.rows(select(query, columns, tail))]
+    rows = engine.rows(select(query, columns, Sql("GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2")))
+    ends = []
+    for fate in dict.fromkeys(fate for fate, _, _ in rows):
+        mine = [(reason, n) for other, reason, n in rows if other == fate]
+        found = _joined(query.text, _one("fate", fate))
+        reasons = [
+            Tally(reason, n, f"{found} {_one('fate_reason', reason)}")
+            for reason, n in mine
+            if reason is not None
+        ]
+        count = sum(n for _, n in mine)
+        ends.append(Tally(fate or "fate not known", count, found, reasons))
+    return sorted(ends, key=lambda end: -end.count)
 
 
 _STAGES = {name: place for place, name in enumerate(_FUNNEL)}
@@ -150,7 +172,7 @@ class Failure(msgspec.Struct, frozen=True):
     last_step: int | None
     examples: list[str]
     """Ids, the newest first."""
-    query: str
+    query: str = msgspec.field(name="q")
     """Finds exactly these."""
 
 
@@ -180,6 +202,20 @@ def failures(engine: Engine, query: Query, examples: int = 3) -> list[Failure]:
     return made
 
 
+def failure_kinds(query: Query, failures: Iterable[Failure]) -> list[Tally]:
+    """The same failures, only by whose fault they were."""
+    counts: dict[str | None, int] = {}
+    for failure in failures:
+        counts[failure.kind] = counts.get(failure.kind, 0) + failure.count
+    kinds = []
+    for kind, count in counts.items():
+        terms = "has:error error_kind:none" if kind is None else exactly("error_kind", kind)
+        if kind == "limit":
+            terms = "error_kind:limit OR (truncated:true error:none)"
+        kinds.append(Tally(kind or "not known", count, _joined(query.text, terms)))
+    return sorted(kinds, key=lambda kind: -kind.count)
+
+
 def _one(key: str, value: str | None) -> str:
     return f"{key}:none" if value is None else exactly(key, value)
 
@@ -188,6 +224,8 @@ def exactly(key: str, value: str) -> str:
     """A term that holds for exactly this text, whatever stands in it."""
     if key == "fate_reason" or key == "error_text":
         return f"{key}:/^{pattern(Text('exact', value))}$/"
+    if re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII) and value not in ("none", "nan"):
+        return f"{key}:{value}"  # as a person would type it
     plain = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'{key}:"{plain}"'
 
@@ -195,7 +233,7 @@ def exactly(key: str, value: str) -> str:
 def _joined(*queries: str) -> str:
     """All of them together, as a person would write it."""
     parts = [query.strip() for query in queries if query.strip()]
-    parts = [f"({part})" if "OR" in part else part for part in parts]
+    parts = [f"({part})" if re.search(r"(?<!\S)OR(?!\S)", part) else part for part in parts]
     return " ".join(parts)
 
 

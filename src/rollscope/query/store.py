@@ -28,7 +28,7 @@ from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistog
 from .groups import Neighbours
 from .notes import Note
 from .order import DEFAULT_ORDER, parse_order
-from .overview import Failure, RibbonStep, Stage
+from .overview import Failure, RibbonStep, Tally
 from .rows import COLUMNS, OpenedRollout, Row, Rows
 from .runs import RunSummary
 from .search import Search
@@ -242,9 +242,9 @@ class Store:
         `not scored`; every task is of one kind."""
         return task_list.tasks(self.engine, self.query(query), kind, solved, limit)
 
-    def task_previews(self, tasks: Sequence[str]) -> dict[tuple[str | None, str], str | None]:
-        """How the prompts of these tasks begin, by dataset and task."""
-        return task_list.previews(self.engine, list(tasks))
+    def with_previews(self, tasks: Sequence[Task]) -> list[Task]:
+        """The same tasks, each with the beginning of its prompt."""
+        return task_list.with_previews(self.engine, tasks)
 
     def task_history(
         self, task: str | int, dataset: str | None = None, query: str = ""
@@ -291,17 +291,21 @@ class Store:
         """Reward band, truncation, dead groups and errors of each step."""
         return overview.ribbon(self.engine, self.query(query))
 
-    def funnel(self, query: str = "") -> list[Stage]:
+    def funnel(self, query: str = "") -> list[Tally]:
         """generated → scored → kept → trained, with what was lost on the way and why."""
         return overview.funnel(self.engine, self.query(query))
 
-    def fates(self, query: str = "") -> list[tuple[str | None, str | None, int]]:
-        """Where rollouts ended: fate, reason and count, the commonest first."""
+    def fates(self, query: str = "") -> list[Tally]:
+        """Where rollouts ended, each fate with its reasons; the commonest first."""
         return overview.fates(self.engine, self.query(query))
 
     def failures(self, query: str = "", examples: int = 3) -> list[Failure]:
-        """Failures by whose fault they were, with examples."""
+        """Failures by whose fault they were and their type, with examples."""
         return overview.failures(self.engine, self.query(query), examples)
+
+    def failure_kinds(self, failures: Iterable[Failure], query: str = "") -> list[Tally]:
+        """Failures of a selection, only by whose fault they were; the commonest first."""
+        return overview.failure_kinds(self.query(query), failures)
 
     def metrics(self, run: str, project: str | None = None) -> dict[str, list[tuple[int, float]]]:
         """The trainer's own numbers of a run, by name: (step, value) in order."""

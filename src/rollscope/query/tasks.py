@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import msgspec
+from msgspec.structs import replace
 
 from rollscope.model.solved import FLIPS, KIND, KINDS, RATE, SOLVED, Kind
 
@@ -21,7 +25,7 @@ class Task(msgspec.Struct, frozen=True):
 
     dataset: str | None
     task: str
-    count: int
+    count: int = msgspec.field(name="rollouts")
     steps: int
     """At how many steps it came."""
     first_step: int | None
@@ -42,6 +46,8 @@ class Task(msgspec.Struct, frozen=True):
     """Mean."""
     kind: Kind
     """What became of it: see `model.solved`. Every task is of one kind."""
+    preview: str | None = None
+    """How its prompt begins, if that was asked for."""
 
 
 _PER_STEP = f"""r."project" AS project, r."run" AS run, r."split" AS split,
@@ -49,7 +55,7 @@ _PER_STEP = f"""r."project" AS project, r."run" AS run, r."split" AS split,
     {RATE} AS rate,
     sum(r."reward") FILTER (isfinite(r."reward")) AS reward,
     count(*) FILTER (isfinite(r."reward")) AS rewarded,
-    avg(r."response_tokens") AS response_tokens"""
+    sum(r."response_tokens") AS tokens, count(r."response_tokens") AS counted"""
 
 _TASKS = f"""
 WITH per AS ({{}}),
@@ -66,7 +72,7 @@ SELECT dataset, task, sum(n)::BIGINT AS count, count(DISTINCT step), min(step), 
     {FLIPS} AS flips,
     max(rate) - avg(rate) FILTER (step = last) AS regression,
     sum(reward) / nullif(sum(rewarded), 0),
-    sum(response_tokens * n) / nullif(sum(n) FILTER (response_tokens IS NOT NULL), 0),
+    sum(tokens) / nullif(sum(counted), 0),
     {KIND} AS kind
 FROM compared GROUP BY dataset, task"""
 
@@ -102,14 +108,39 @@ def tasks(
 _HAS_TASK = Sql('r."task" IS NOT NULL')
 
 
-_PREVIEWS = """SELECT r."dataset", r."task", any_value(r."prompt_preview") FROM rollouts r
+_BY_NAME = dict(zip(Task.__struct_encode_fields__, Task.__struct_fields__, strict=True))
+ORDERS = (*_BY_NAME, "change")
+"""What tasks can be sorted by: their fields, as JSON names them, and last rate less first rate."""
+
+
+def ordered(tasks: Iterable[Task], order: str) -> list[Task]:
+    """Sorted by one of `ORDERS`, `-` before it for the greatest first; missing values last."""
+    name, down = order.removeprefix("-"), order.startswith("-")
+    if name not in ORDERS:
+        raise ValueError(f"tasks cannot be sorted by {name!r}: {', '.join(sorted(ORDERS))}")
+
+    def value(task: Task) -> Any:
+        if name != "change":
+            return getattr(task, _BY_NAME[name])
+        if task.first_rate is None or task.last_rate is None:
+            return None
+        return task.last_rate - task.first_rate
+
+    valued = [(value(task), task) for task in tasks]
+    known = [pair for pair in valued if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0], reverse=down)
+    return [task for _, task in known] + [task for found, task in valued if found is None]
+
+
+_PREVIEWS = """SELECT r."dataset", r."task", any_value(r."prompt_preview")[:300] FROM rollouts r
     WHERE r."task" IN (SELECT unnest(?)) GROUP BY 1, 2"""
 
 
-def previews(engine: Engine, tasks: list[str]) -> dict[tuple[str | None, str], str | None]:
-    """How the prompts of these tasks begin, by dataset and task."""
-    found = engine.rows(Sql(_PREVIEWS, (tasks,)))
-    return {(dataset, task): preview for dataset, task, preview in found}
+def with_previews(engine: Engine, tasks: Sequence[Task]) -> list[Task]:
+    """The same tasks, each with the beginning of its prompt."""
+    rows = engine.rows(Sql(_PREVIEWS, ([task.task for task in tasks],)))
+    found = {(dataset, task): preview or None for dataset, task, preview in rows}
+    return [replace(task, preview=found.get((task.dataset, task.task))) for task in tasks]
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
 from msgspec import convert
+from msgspec.structs import asdict
 
 from ..adapters import HOW_TO_RECORD
 from ..query import keys as query_keys
-from ..query.overview import exactly
+from ..query.overview import StepNumbers, exactly
 from ..query.selection import Selection
+from ..query.tasks import ordered
 from . import params as p
 from . import shapes as s
 from .desk import Desk
@@ -151,61 +152,20 @@ def keys(_: Desk, __: p.Nothing) -> s.Keys:
 
 def histograms(desk: Desk, ask: p.HistogramsOf) -> s.Histograms:
     """Histograms of these numbers over a selection."""
-    found = desk.store.histograms(ask.q, _names(ask.keys), ask.bins)
-    return s.Histograms(
-        histograms=[
-            s.Histogram(
-                key=h.key,
-                low=h.low,
-                high=h.high,
-                most=most,
-                counts=h.counts if h.low is not None else [],
-                missing=h.missing,
-                not_finite=h.nan + h.infinite,
-            )
-            for h, most in ((_whole_bars(desk, ask, h), h.high) for h in found)
-        ]
-    )
-
-
-def _whole_bars(desk: Desk, ask: p.HistogramsOf, found: Any) -> Any:
-    """Whole numbers in bars of whole width: otherwise some bars hold one number, some two."""
-    key = query_keys.KEYS.get(found.key)
-    if key is None or not key.whole or found.low is None:
-        return found
-    numbers = int(found.high - found.low) + 1
-    per = math.ceil(numbers / ask.bins)
-    bars = math.ceil(numbers / per)
-    return desk.store.histogram(ask.q, found.key, bars, found.low, found.low + per * bars)
+    return s.Histograms(histograms=desk.store.histograms(ask.q, _names(ask.keys), ask.bins))
 
 
 def ribbon(desk: Desk, ask: p.RibbonOf) -> s.Ribbon:
     """Each step of each run and split in numbers, and the metrics that were logged."""
-    lanes: dict[tuple[str, str, str | None], s.RibbonRun] = {}
+    lanes: dict[tuple[str | None, ...], s.RibbonRun] = {}
     for step in desk.store.ribbon(ask.q):
-        key = (step.project or "", step.run or "", step.split)
-        if key not in lanes:
-            lanes[key] = s.RibbonRun(project=key[0], run=key[1], split=key[2], steps=[])
-        low, high = (step.quantiles[0], step.quantiles[-1]) if step.quantiles else (None, None)
-        lanes[key].steps.append(
-            s.StepColumn(
-                step=step.step,
-                rollouts=step.count,
-                mean=number(step.reward),
-                low=number(low),
-                high=number(high),
-                truncated=step.truncated,
-                errors=step.errors,
-                groups=step.groups,
-                dead=step.dead_groups,
-                scored=step.rewarded,
-                length=number(step.response_tokens),
-            )
-        )
-    ordered = sorted(lanes.values(), key=lambda lane: -len(lane.steps))
-    for lane in ordered[:6]:
+        lane = s.RibbonRun(project=step.project or "", run=step.run or "", split=step.split)
+        lane = lanes.setdefault((lane.project, lane.run, lane.split), lane)
+        lane.steps.append(convert(step, StepNumbers, from_attributes=True))
+    longest = sorted(lanes.values(), key=lambda lane: -len(lane.steps))
+    for lane in longest[:6]:
         lane.metrics = _metrics(desk, lane, ask.metrics)
-    return s.Ribbon(runs=ordered)
+    return s.Ribbon(runs=longest)
 
 
 def _metrics(desk: Desk, lane: s.RibbonRun, wanted: str) -> dict[str, list[tuple[int, s.Number]]]:
@@ -224,53 +184,9 @@ def _metrics(desk: Desk, lane: s.RibbonRun, wanted: str) -> dict[str, list[tuple
 def tasks(desk: Desk, ask: p.TasksOf) -> s.Tasks:
     """Tasks over time, by kind, sorted."""
     found = desk.keep(("tasks", ask.q), lambda: desk.store.tasks(ask.q, limit=100_000), 4)
-    rows = [row for row in map(_task, found) if ask.kind in ("", row.kind)]
-    rows = _sorted(rows, ask.order)
-    window = rows[ask.at : ask.at + ask.limit]
-    _add_previews(desk, window)
+    rows = ordered((task for task in found if ask.kind in ("", task.kind)), ask.order)
+    window = desk.store.with_previews(rows[ask.at : ask.at + ask.limit])
     return s.Tasks(tasks=window, count=len(rows))
-
-
-def _task(task: Any) -> s.TaskRow:
-    return s.TaskRow(
-        task=task.task,
-        dataset=task.dataset,
-        rollouts=task.count,
-        steps=task.steps,
-        first_step=task.first_step,
-        last_step=task.last_step,
-        first_rate=task.first_rate,
-        last_rate=task.last_rate,
-        best_rate=task.best_rate,
-        flips=task.flips,
-        kind=task.kind,
-    )
-
-
-_TASK_ORDERS = {*s.TaskRow.__struct_fields__, "change"}
-
-
-def _sorted(rows: list[s.TaskRow], order: str) -> list[s.TaskRow]:
-    name, down = order.removeprefix("-"), order.startswith("-")
-    if name not in _TASK_ORDERS:
-        raise ValueError(f"tasks cannot be sorted by {name!r}: {', '.join(sorted(_TASK_ORDERS))}")
-
-    def value(row: s.TaskRow) -> Any:
-        if name == "change":
-            if row.first_rate is None or row.last_rate is None:
-                return None
-            return float(row.last_rate) - float(row.first_rate)
-        return getattr(row, name)
-
-    known = [row for row in rows if value(row) is not None]
-    unknown = [row for row in rows if value(row) is None]
-    return sorted(known, key=value, reverse=down) + unknown
-
-
-def _add_previews(desk: Desk, rows: list[s.TaskRow]) -> None:
-    previews = desk.store.task_previews([row.task for row in rows])
-    for row in rows:
-        row.preview = (previews.get((row.dataset, row.task)) or "")[:300] or None
 
 
 def history(desk: Desk, ask: p.HistoryOf) -> s.History:
@@ -297,76 +213,23 @@ def history(desk: Desk, ask: p.HistoryOf) -> s.History:
 def funnel(desk: Desk, ask: p.Selection) -> s.Funnel:
     """generated → scored → kept → trained, and where each rollout ended; counts add up."""
     stages = desk.store.funnel(ask.q)
-    ends: dict[str, s.Bar] = {}
-    for fate, reason, count in desk.store.fates(ask.q):
-        name = fate or "fate not known"
-        q = _fate_term("fate", fate)
-        end = ends.setdefault(name, s.Bar(name=name, count=0, q=q))
-        end.count += count
-        if reason is not None:
-            q += " " + _fate_term("fate_reason", reason)
-            end.reasons.append(s.Bar(name=reason, count=count, q=q))
-    total = stages[0].count if stages else 0
-    bars = [
-        s.Bar(
-            name=stage.name,
-            count=stage.count,
-            q=stage.query,
-            reasons=[
-                s.Bar(name=loss.reason or loss.fate or "not known", count=loss.count, q=loss.query)
-                for loss in stage.lost
-            ],
-        )
-        for stage in stages
-    ]
-    return s.Funnel(
-        total=total, stages=bars, ends=sorted(ends.values(), key=lambda bar: -bar.count)
-    )
-
-
-def _fate_term(key: str, value: str | None) -> str:
-    return f"{key}:none" if value is None else exactly(key, value)
+    return s.Funnel(total=stages[0].count, stages=stages, ends=desk.store.fates(ask.q))
 
 
 def failures(desk: Desk, ask: p.Selection) -> s.Failures:
     """Failures by whose fault they were, each with an example."""
     found = desk.store.failures(ask.q, 1)
-    examples = {id for failure in found[:100] for id in failure.examples}
-    rows = {}
-    if examples:
-        ids = ",".join(f'"{id}"' for id in sorted(examples))
-        rows = {row.id: thin(row) for row in desk.store.rollouts(f"id:{ids}", columns=COLUMNS)}
-    kinds: dict[str, s.Bar] = {}
-    for failure in found:
-        name = failure.kind or "not known"
-        q = _kind_term(failure.kind) if failure.kind else "has:error error_kind:none"
-        if failure.kind == "limit":
-            q = "(error_kind:limit OR (truncated:true error:none))"
-        kinds.setdefault(name, s.Bar(name=name, count=0, q=q)).count += failure.count
+    ids = ",".join(f'"{id}"' for failure in found[:100] for id in failure.examples)
+    rows = desk.store.rollouts(f"id:{ids}", columns=COLUMNS) if ids else ()
+    examples = {row.id: thin(row) for row in rows}
     total, _ = _counts(desk, desk.store.rollouts(ask.q))
-    return s.Failures(
-        total=total,
-        kinds=sorted(kinds.values(), key=lambda bar: -bar.count),
-        failures=[
-            s.Failure(
-                kind=failure.kind,
-                type=failure.type,
-                count=failure.count,
-                q=failure.query,
-                example=rows.get(failure.examples[0]) if failure.examples else None,
-                text=failure.text[:4000] if failure.text else failure.text,
-                first_step=failure.first_step,
-                last_step=failure.last_step,
-            )
-            for failure in found[:100]
-        ],
-    )
-
-
-def _kind_term(kind: str) -> str:
-    """As a person would type it, where that means the same."""
-    plain = kind.isidentifier() and kind.lower() != "none"
-    return f"error_kind:{kind}" if plain else exactly("error_kind", kind)
+    shown = []
+    for failure in found[:100]:
+        (id,) = failure.examples
+        told = asdict(failure) | {"text": failure.text and failure.text[:4000]}
+        shown.append(s.ShownFailure(**told, example=examples.get(id)))
+    kinds = desk.store.failure_kinds(found, ask.q)
+    return s.Failures(total=total, kinds=kinds, failures=shown)
 
 
 NAMES = 40

@@ -88,7 +88,7 @@ export async function files(root: string): Promise<Api> {
     start: async (q) => startOf(await select(q)),
     random: async (q) => {
       const found = await select(q);
-      return { id: found[Math.floor(Math.random() * found.length)]?.id ?? null, best: null, worst: null };
+      return { id: found[Math.floor(Math.random() * found.length)]?.id ?? null };
     },
     facets: async (q) => facetsOf(await select(q)),
     histograms: async (q) => histogramsOf(await select(q)),
@@ -188,11 +188,11 @@ function runsOf(rows: Row[]): Run[] {
 
 const groupOf = (row: Row): string => [row.project, row.run, row.split, row.step, groupName(row) ?? row.id].join("\n");
 
-function startOf(rows: Row[]): { id: string | null; best: null; worst: null } {
+function startOf(rows: Row[]): { id: string | null } {
   for (const mine of Map.groupBy(rows, groupOf).values()) {
-    if (new Set(mine.map((row) => row.reward).filter((r) => typeof r === "number")).size > 1) return { id: mine[0]?.id ?? null, best: null, worst: null };
+    if (new Set(mine.map((row) => row.reward).filter((r) => typeof r === "number")).size > 1) return { id: mine[0]?.id ?? null };
   }
-  return { id: rows[0]?.id ?? null, best: null, worst: null };
+  return { id: rows[0]?.id ?? null };
 }
 
 function neighboursOf(rows: Row[], id: string): Awaited<ReturnType<Api["neighbours"]>> {

@@ -622,10 +622,6 @@ export interface components {
         Start: {
             /** @default null */
             id: string | null;
-            /** @default null */
-            best: string | null;
-            /** @default null */
-            worst: string | null;
         };
         /** Facets */
         Facets: {
@@ -649,24 +645,20 @@ export interface components {
         };
         /**
          * Histogram
-         * @description Equal bins over the finite values; what is outside them is counted, never hidden.
+         * @description Counts of a number in equal bars. The last bar includes its upper end.
          */
         Histogram: {
             key: string;
-            /** @default null */
             low: number | null;
-            /** @default null */
             high: number | null;
-            /** @default null */
             most: number | null;
-            /** @default [] */
+            mean: number | null;
             counts: number[];
-            /** @default 0 */
             missing: number;
-            /** @default 0 */
+            nan: number;
+            infinite: number;
             not_finite: number;
-            /** @default null */
-            mean: number | string | null;
+            outside: number;
         };
         /** Ribbon */
         Ribbon: {
@@ -679,7 +671,7 @@ export interface components {
             /** @default null */
             split: string | null;
             /** @default [] */
-            steps: components["schemas"]["StepColumn"][];
+            steps: components["schemas"]["StepNumbers"][];
             /** @default {} */
             metrics: {
                 [key: string]: [
@@ -689,66 +681,53 @@ export interface components {
             };
         };
         /**
-         * StepColumn
-         * @description One step of a run in numbers.
+         * StepNumbers
+         * @description What happened at one step.
          */
-        StepColumn: {
-            step: number | null;
+        StepNumbers: {
+            step: number;
             rollouts: number;
-            /** @default null */
-            mean: number | string | null;
-            /** @default null */
-            low: number | string | null;
-            /** @default null */
-            high: number | string | null;
-            /** @default 0 */
-            truncated: number;
-            /** @default 0 */
-            errors: number;
-            /** @default 0 */
-            groups: number;
-            /** @default 0 */
-            dead: number;
-            /** @default 0 */
             scored: number;
-            /** @default null */
-            length: number | string | null;
+            mean: number | null;
+            low: number | null;
+            high: number | null;
+            truncated: number;
+            errors: number;
+            length: number | null;
+            groups: number;
+            dead: number;
         };
         /** Tasks */
         Tasks: {
-            tasks: components["schemas"]["TaskRow"][];
+            tasks: components["schemas"]["Task"][];
             count: number;
         };
         /**
-         * TaskRow
-         * @description One task over all its steps.
+         * Task
+         * @description One task over all steps, splits and runs of a selection.
+         *
+         *         Rates are shares of solved rollouts at one step; rollouts without a reward, and those
+         *         whose reward is NaN, are left out of them. First and last rate are means over the runs and
+         *         splits that have this step; without steps there is neither.
          */
-        TaskRow: {
-            task: string;
-            /** @default null */
+        Task: {
             dataset: string | null;
-            /** @default 0 */
+            task: string;
             rollouts: number;
-            /** @default 0 */
             steps: number;
-            /** @default null */
             first_step: number | null;
-            /** @default null */
             last_step: number | null;
-            /** @default 0 */
-            solved: number;
-            /** @default 0 */
-            scored: number;
-            /** @default null */
-            first_rate: number | string | null;
-            /** @default null */
-            last_rate: number | string | null;
-            /** @default null */
-            best_rate: number | string | null;
-            /** @default 0 */
+            first_rate: number | null;
+            last_rate: number | null;
+            best_rate: number | null;
+            worst_rate: number | null;
+            first_success: number | null;
             flips: number;
-            /** @default  */
-            kind: string;
+            regression: number | null;
+            reward: number | null;
+            response_tokens: number | null;
+            /** @enum {unknown} */
+            kind: "always" | "flipped" | "mixed" | "never" | "not scored" | "regressed";
             /** @default null */
             preview: string | null;
         };
@@ -954,40 +933,41 @@ export interface components {
         /** Funnel */
         Funnel: {
             total: number;
-            stages: components["schemas"]["Bar"][];
-            ends: components["schemas"]["Bar"][];
+            stages: components["schemas"]["Tally"][];
+            ends: components["schemas"]["Tally"][];
         };
         /**
-         * Bar
-         * @description One stage of the funnel, or one reason under it; `q` selects exactly its rollouts.
+         * Tally
+         * @description A count with a name, and the query that finds exactly what was counted.
          */
-        Bar: {
+        Tally: {
             name: string;
             count: number;
             q: string;
             /** @default [] */
-            reasons: components["schemas"]["Bar"][];
+            reasons: components["schemas"]["Tally"][];
         };
         /** Failures */
         Failures: {
             total: number;
-            kinds: components["schemas"]["Bar"][];
-            failures: components["schemas"]["Failure"][];
+            kinds: components["schemas"]["Tally"][];
+            failures: components["schemas"]["ShownFailure"][];
         };
-        /** Failure */
-        Failure: {
+        /**
+         * ShownFailure
+         * @description Rollouts that failed in the same way, with one of them to show.
+         */
+        ShownFailure: {
             kind: string | null;
             type: string | null;
             count: number;
+            text: string | null;
+            first_step: number | null;
+            last_step: number | null;
+            examples: string[];
             q: string;
             /** @default null */
             example: components["schemas"]["Row"] | null;
-            /** @default null */
-            text: string | null;
-            /** @default null */
-            first_step: number | null;
-            /** @default null */
-            last_step: number | null;
         };
         /** Keys */
         Keys: {

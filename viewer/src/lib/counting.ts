@@ -1,5 +1,5 @@
 /** What the server counts with its engine, counted over a bundle's rows. */
-import type { Bar, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepColumn, TaskRow, Tasks } from "../api/types";
+import type { Tally, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepNumbers, Task, Tasks } from "../api/types";
 import { groupName } from "./group";
 import { finite } from "./num";
 import { term } from "./query";
@@ -10,6 +10,8 @@ const NUMBERS = ["reward", "advantage", "response_tokens", "turns", "step"] as c
 const ENDS = ["dropped", "masked", "rejected", "failed"];
 
 const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
+const least = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b < a ? b : a), null);
+const greatest = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b > a ? b : a), null);
 const known = (list: (number | string | null)[]): number[] => list.map(finite).filter((n): n is number => n !== null);
 const quantile = (sorted: number[], q: number): number | null => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? null;
 
@@ -38,10 +40,11 @@ export function histogramsOf(rows: Row[], bins = 40): Histograms {
       const values = rows.map((row) => row[key]);
       const numbers = known(values);
       const missing = values.filter((v) => v === null).length;
-      const base = { key, missing, not_finite: rows.length - missing - numbers.length, mean: mean(numbers) };
-      if (numbers.length === 0) return { ...base, low: null, high: null, most: null, counts: [] };
-      const low = Math.min(...numbers);
-      const most = Math.max(...numbers);
+      const nan = values.filter((v) => v === "NaN").length;
+      const not_finite = rows.length - missing - numbers.length;
+      const [low, most] = [least(numbers), greatest(numbers)];
+      const base = { key, missing, nan, infinite: not_finite - nan, not_finite, mean: mean(numbers), outside: 0, low, most };
+      if (low === null || most === null) return { ...base, high: null, counts: [] };
       let high = most;
       let bars = bins;
       if (key !== "reward" && key !== "advantage") {
@@ -54,7 +57,7 @@ export function histogramsOf(rows: Row[], bins = 40): Histograms {
         const at = Math.min(bars - 1, Math.floor((n - low) / ((high - low || 1) / bars)));
         counts[at] = (counts[at] ?? 0) + 1;
       }
-      return { ...base, low, high, most, counts };
+      return { ...base, high, counts };
     }),
   };
 }
@@ -72,7 +75,7 @@ export function ribbonOf(rows: Row[]): Ribbon {
   };
 }
 
-function column(step: number, rows: Row[]): StepColumn {
+function column(step: number, rows: Row[]): StepNumbers {
   const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
   const groups = [...Map.groupBy(rows, groupName).values()].map((group) => known(group.map((row) => row.reward)));
   return {
@@ -93,8 +96,8 @@ function column(step: number, rows: Row[]): StepColumn {
 export function tasksOf(rows: Row[], kind: string, order: string, at: number): Tasks {
   const all = [...Map.groupBy(rows.filter((row) => row.task !== null), (row) => `${row.dataset}\n${row.task}`).values()].map(task);
   const chosen = kind ? all.filter((row) => row.kind === kind) : all;
-  const name = order.replace(/^-/, "") as keyof TaskRow | "change";
-  const value = (row: TaskRow): number | string | null =>
+  const name = order.replace(/^-/, "") as keyof Task | "change";
+  const value = (row: Task): number | string | null =>
     name === "change" ? (finite(row.last_rate) ?? 0) - (finite(row.first_rate) ?? 0) : ((row[name] as number | string | null) ?? null);
   const sorted = chosen.toSorted((a, b) => {
     const [x, y] = [value(a), value(b)];
@@ -104,7 +107,7 @@ export function tasksOf(rows: Row[], kind: string, order: string, at: number): T
   return { tasks: sorted.slice(at, at + 200), count: sorted.length };
 }
 
-function task(rows: Row[]): TaskRow {
+function task(rows: Row[]): Task {
   const steps = new Set(known(rows.map((row) => row.step)));
   const lanes = [...Map.groupBy(rows, (row) => JSON.stringify([row.project, row.run, row.split])).values()].map(rates);
   const all = lanes.flat();
@@ -112,19 +115,22 @@ function task(rows: Row[]): TaskRow {
   const [begin, end] = [Math.min(...stepped), Math.max(...stepped)];
   const at = (step: number): number | null => mean(all.filter((found) => found.step === step).map(({ rate }) => rate));
   const [first, last] = [at(begin), at(end)];
-  const [best, worst] = all.length ? [Math.max(...all.map(({ rate }) => rate)), Math.min(...all.map(({ rate }) => rate))] : [null, null];
+  const [best, worst] = [greatest(all.map(({ rate }) => rate)), least(all.map(({ rate }) => rate))];
   return {
     task: rows[0]?.task ?? "",
     dataset: rows[0]?.dataset ?? null,
     rollouts: rows.length,
     steps: steps.size,
-    first_step: steps.size ? Math.min(...steps) : null,
-    last_step: steps.size ? Math.max(...steps) : null,
-    solved: 0,
-    scored: 0,
+    first_step: least([...steps]),
+    last_step: greatest([...steps]),
     first_rate: first,
     last_rate: last,
     best_rate: best,
+    worst_rate: worst,
+    first_success: least(known(all.filter(({ rate }) => rate > 0).map(({ step }) => step))),
+    regression: best === null || last === null ? null : best - last,
+    reward: mean(known(rows.map((row) => row.reward))),
+    response_tokens: mean(known(rows.map((row) => row.response_tokens))),
     flips: lanes.flatMap(flips).length,
     kind: kindOf(first, last, best, worst),
     preview: rows[0]?.prompt_preview ?? null,
@@ -140,16 +146,16 @@ export function funnelOf(rows: Row[]): Funnel {
     ["kept", kept, `has:reward -fate:${ENDS.join(",")}`],
     ["trained", kept.filter((row) => row.fate === "trained"), "has:reward fate:trained"],
   ];
-  const ends = [...Map.groupBy(rows, (row) => row.fate)].map(([fate, mine]): Bar => ({
+  const ends = [...Map.groupBy(rows, (row) => row.fate)].map(([fate, mine]): Tally => ({
     name: fate ?? "fate not known",
     count: mine.length,
     q: term("fate", fate),
-    reasons: [...Map.groupBy(mine.filter((row) => row.fate_reason !== null), (row) => row.fate_reason)].map(([reason, list]): Bar => ({ name: reason ?? "", count: list.length, q: `${term("fate", fate)} ${term("fate_reason", reason)}`, reasons: [] })),
+    reasons: [...Map.groupBy(mine.filter((row) => row.fate_reason !== null), (row) => row.fate_reason)].map(([reason, list]): Tally => ({ name: reason ?? "", count: list.length, q: `${term("fate", fate)} ${term("fate_reason", reason)}`, reasons: [] })),
   }));
-  const lost = (before: Row[] | undefined, here: Row[]): Bar[] => {
+  const lost = (before: Row[] | undefined, here: Row[]): Tally[] => {
     const reached = new Set(here);
     const gone = Map.groupBy((before ?? []).filter((row) => !reached.has(row)), (row) => [row.fate, row.fate_reason, row.reward === null].join("\n"));
-    return [...gone.values()].toSorted((a, b) => b.length - a.length).map((mine): Bar => {
+    return [...gone.values()].toSorted((a, b) => b.length - a.length).map((mine): Tally => {
       const { fate = null, fate_reason = null, reward = null } = mine[0] ?? {};
       return { name: fate_reason ?? fate ?? "not known", count: mine.length, q: `${reward === null ? "-" : ""}has:reward ${term("fate", fate)} ${term("fate_reason", fate_reason)}`, reasons: [] };
     });
@@ -163,7 +169,7 @@ export function failuresOf(rows: Row[]): Failures {
   const kindOf = (row: Row): string | null => (cut(row) ? "limit" : row.error_kind);
   const failed = rows.filter((row) => cut(row) || (row.error_kind ?? row.error_type));
   const groups = [...Map.groupBy(failed, (row) => `${kindOf(row)}\n${cut(row)}\n${row.error_type}`).values()].toSorted((a, b) => b.length - a.length);
-  const kinds = [...Map.groupBy(failed, kindOf)].map(([kind, mine]): Bar => ({ name: kind ?? "not known", count: mine.length, q: kind === "limit" ? "(error_kind:limit OR (truncated:true error_kind:none error_type:none))" : term("error_kind", kind), reasons: [] }));
+  const kinds = [...Map.groupBy(failed, kindOf)].map(([kind, mine]): Tally => ({ name: kind ?? "not known", count: mine.length, q: kind === "limit" ? "(error_kind:limit OR (truncated:true error_kind:none error_type:none))" : term("error_kind", kind), reasons: [] }));
   return {
     total: rows.length,
     kinds,
@@ -171,7 +177,7 @@ export function failuresOf(rows: Row[]): Failures {
       const steps = known(mine.map((row) => row.step));
       const [one] = mine;
       const q = one && cut(one) ? "truncated:true error_kind:none error_type:none" : `${term("error_kind", one?.error_kind ?? null)} ${term("error_type", one?.error_type ?? null)}`;
-      return { kind: one ? kindOf(one) : null, type: one?.error_type ?? null, count: mine.length, q, example: one ?? null, text: null, first_step: steps.length ? Math.min(...steps) : null, last_step: steps.length ? Math.max(...steps) : null };
+      return { kind: one ? kindOf(one) : null, type: one?.error_type ?? null, count: mine.length, q, examples: one ? [one.id] : [], example: one ?? null, text: null, first_step: least(steps), last_step: greatest(steps) };
     }),
   };
 }

@@ -1,5 +1,5 @@
 /** When a task is solved, flipped or regressed: what `model/solved.py` says, for bundles and charts. */
-import type { Num, Row } from "../api/types";
+import type { Num, Row, Task } from "../api/types";
 
 /** A rollout is solved from this reward on. */
 export const SOLVED = 0.5;
@@ -27,7 +27,7 @@ export function rates(rows: Row[]): Rate[] {
 /** Those that differ from the one before: mostly solved, or not any more. */
 export const flips = (found: Rate[]): Rate[] => found.filter(({ rate }, i) => i > 0 && isMostly(rate) !== isMostly(found[i - 1]?.rate ?? 0));
 
-export function kindOf(first: number | null, last: number | null, best: number | null, worst: number | null): string {
+export function kindOf(first: number | null, last: number | null, best: number | null, worst: number | null): Task["kind"] {
   if (best === null) return "not scored";
   if (best === 0) return "never";
   if (worst === 1) return "always";

@@ -99,8 +99,6 @@ class Start(msgspec.Struct, kw_only=True):
     """Where to begin reading: the newest step's group with mixed rewards."""
 
     id: str | None = None
-    best: str | None = None
-    worst: str | None = None
 
 
 class Found(msgspec.Struct, kw_only=True):
