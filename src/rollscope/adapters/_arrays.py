@@ -13,7 +13,8 @@ from ..model.tokens import detached
 
 
 def on_host(values: Any) -> Any:
-    """A tensor as a NumPy array on the host (or nested lists without NumPy); else as it is.
+    """A tensor as a NumPy array on the host (or nested lists without NumPy). Anything else as it
+    is.
 
     The result may share memory with a tensor that was on the host already: it is to be read
     now, and never changed.
@@ -56,7 +57,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 def same_length(name: str, values: Any, n: int, problems: list[str]) -> Any:
     """`values` if there is one for each of `n` rows; else None, and the reason in `problems`.
 
-    Parallel lists of a trainer do differ in length. Such a field is missing, never shifted.
+    A trainer's parallel lists may differ in length. Such a field is left out, never shifted.
     """
     if values is None:
         return None

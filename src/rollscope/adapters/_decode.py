@@ -48,7 +48,7 @@ _ours: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def own(tokenizer: Any) -> Any:
-    """Our copy of the trainer's tokenizer, made once. What cannot be copied is used as it is."""
+    """Our copy of the trainer's tokenizer, made once; the original if it cannot be copied."""
     try:
         if tokenizer in _ours:
             return tokenizer

@@ -1,7 +1,7 @@
 """Do something when a module has been imported, without importing it.
 
-A plugin that loads by itself must not pull heavy modules into processes that do not need
-them. It says what it waits for; if the module is there already, it is told at once.
+A plugin that loads by itself must not pull heavy modules into processes that do not need them. So
+it says which module it waits for. If that is already loaded, it is called at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader. Who only looks for a module (`python -m`) changes nothing."""
+    """The module's own loader. Only looking for a module (`python -m`) changes nothing."""
 
     def __init__(self, inner: importlib.abc.Loader, waiting: dict[str, list[Callback]]) -> None:
         self.inner = inner

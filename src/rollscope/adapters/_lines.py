@@ -11,7 +11,8 @@ from ..model.problem import Problem
 
 
 def records(file: Path) -> Iterator[dict[str, Any] | Problem]:
-    """Every object of the file. What is none (a line torn by a kill) is a problem, not the end."""
+    """Every object of the file. A line that is not one (torn by a kill) is a problem, not the
+    end."""
     try:
         with _open(file) as lines:
             for number, line in enumerate(lines, 1):
@@ -48,7 +49,7 @@ def _open(file: Path) -> Any:
 
 
 def numbers(file: Path) -> Iterator[tuple[int | None, dict[str, float]]]:
-    """A log of metrics, one object a line, as (step, values). What is no number is left out."""
+    """A log of metrics, one object per line, as (step, values). Only numbers are taken."""
     for row in records(file) if file.is_file() else ():
         if not isinstance(row, Problem):
             step = row.get("step")

@@ -235,7 +235,7 @@ def _spans(
 
 
 def _continued(pieces: list[_Piece], row: _Row, begin: int, end: int) -> _Piece:
-    """What the policy wrote, joined to the header (and `<think>`) that the template put before."""
+    """The policy's text, joined to the header (and `<think>`) that the template put before it."""
     if pieces and pieces[-1].role == "assistant" and not pieces[-1].sampled:
         opened = pieces[-1]
         if row.footer(opened.text, begin) == row.start(begin):
@@ -252,7 +252,8 @@ def _add_given(
     wrote: bool | None,
     chat: Sequence[Mapping[str, Any]] | None,
 ) -> None:
-    """Add what the policy did not write (or nobody knows): cut at the template's headers."""
+    """Add text that the policy did not write, or of which nobody knows: cut at the template's
+    headers."""
     headers = row.headers(begin, end)
     first = headers[0][0] if headers else end
     if first > begin and row.only_marks(begin, first):
@@ -278,9 +279,10 @@ def _add_given(
 
 
 def _by_content(row: _Row, begin: int, end: int, chat: Sequence[Mapping[str, Any]]) -> list[_Piece]:
-    """Cut where the structured messages' own texts stand in the prompt, in order; else nothing.
+    """Cut where the texts of the structured messages stand in the prompt, if they stand there in
+    order.
 
-    For templates without headers that we know.
+    This is for templates whose headers we do not know.
     """
     if row.ends is None:
         return []
@@ -334,8 +336,9 @@ def _chat_text(message: Mapping[str, Any]) -> str:
 def _named(messages: list[Message], chat: Sequence[Mapping[str, Any]] | None) -> list[Message]:
     """Names, tool calls and images of the structured prompt, where it is the same conversation.
 
-    Templates add messages at the front (tools, a default system prompt), so the prompt's last
-    ones are compared. If a role differs nothing is taken over: the tokens are what was seen.
+    Templates add messages at the front (tools, a default system prompt), so the last messages of
+    the prompt are compared. If a role differs, nothing is taken over: the tokens say what the model
+    saw.
     """
     prompt = [m for m in messages[: _first_sampled(messages)] if m.content or m.role != "assistant"]
     if not chat or len(chat) > len(prompt):

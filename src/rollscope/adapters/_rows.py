@@ -153,8 +153,8 @@ def _split(
 def _shared(
     messages: list[Message], paths: list[list[int]], new: list[Message], prompt: int
 ) -> tuple[list[int], int]:
-    """The longest way along an earlier branch that `new` repeats within its prompt, in
-    message numbers, and the tokens on it."""
+    """The longest part of an earlier branch that `new` repeats in its prompt: message numbers, and
+    the tokens of these messages."""
     best: list[int] = []
     most = 0
     for path in paths:

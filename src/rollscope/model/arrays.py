@@ -1,5 +1,5 @@
-"""Token arrays on their way into a line: copied where the trainer calls, put into text later, on
-the background thread."""
+"""Token arrays on their way into a line: copied when the trainer calls, and turned into text later,
+by the background thread."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def frozen(values: Any) -> Any:
 
 
 def _array_copy(values: Any, np: Any) -> Any:
-    """`values.copy()`, flat, without giving the interpreter's lock away: the writer's thread
-    would be woken each time, only to find it taken again."""
+    """`values.copy()`, flat, without releasing the interpreter's lock: that would wake the writer's
+    thread each time, only to find the lock taken again."""
     if values.dtype.hasobject:
         return values.copy()
     return np.frombuffer(values.tobytes(), values.dtype)
 
 
 def _tensor_copy(tensor: Any, np: Any) -> Any:
-    """A tensor as an array: as it is; else off its graph and its device; else (bfloat16) as
-    float32. None if it cannot be had so."""
+    """A tensor as an array: as it is, or detached and on the host, or (bfloat16) as float32. None
+    if none of these works."""
     for ready in (None, detached, lambda t: detached(t).float()):
         try:
             return _array_copy((tensor if ready is None else ready(tensor)).numpy(), np)
@@ -97,8 +97,8 @@ _COLUMNS = frozenset({"ids", "ends", *KNOWN_STREAMS})
 def array_json(values: Any, whole: bool) -> bytes:
     """One array as JSON. NaN and infinities are texts, missing values null.
 
-    NumPy's own loops are avoided: they give the interpreter's lock away for a microsecond each,
-    and a busy main thread then keeps it for five milliseconds.
+    It avoids NumPy's own loops: each releases the interpreter's lock for a microsecond, and a busy
+    main thread then keeps it for five milliseconds.
     """
     np = sys.modules.get("numpy")
     if np is not None and isinstance(values, np.ndarray):
@@ -118,8 +118,8 @@ def array_json(values: Any, whole: bool) -> bytes:
 
 
 def _is_same(data: bytes, size: int) -> bool:
-    """Is one number (of so many bytes) repeated throughout? Masks and advantages mostly are, and
-    putting them into text one by one took a third of the time of all streams."""
+    """Is one number (of this many bytes) repeated throughout? Masks and advantages mostly are such,
+    and writing their numbers one by one took a third of the time of all streams."""
     return len(data) > size and data[:size] == data[-size:] and data[size:] == data[:-size]
 
 

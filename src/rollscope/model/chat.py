@@ -1,9 +1,9 @@
-"""Chat messages as everybody else writes them, to `Message` and back.
+"""Chat messages as other programs write them, to `Message` and back.
 
 Understood: OpenAI chat messages (null content, parts, `tool_calls`, the old `function_call`,
 `reasoning_content` and its cousins), and the parts of Anthropic's messages (`thinking`,
-`tool_use`, `tool_result`). What is not understood is kept: an unknown part in `Part.data`,
-an unknown key in `Message.meta`.
+`tool_use`, `tool_result`). Anything else is kept: an unknown part in `Part.data`, an unknown key in
+`Message.meta`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def from_chat(message: Mapping[str, Any] | Any) -> Message:
 
 
 def to_chat(message: Message) -> dict[str, Any]:
-    """An OpenAI chat message. Reasoning goes to `reasoning_content`, so that the content is
-    what a template would see."""
+    """An OpenAI chat message. Reasoning goes to `reasoning_content`, so the content is exactly what
+    a template would see."""
     body: dict[str, Any] = {"role": message.role, "content": None}
     content = message.content
     calls = list(message.tool_calls)

@@ -13,7 +13,7 @@ from .records import Message, ToolCall
 
 
 class Written(Protocol):
-    """What has to be known of a message to tell who wrote it."""
+    """What one must know of a message to tell who wrote it."""
 
     @property
     def role(self) -> str: ...
@@ -22,7 +22,7 @@ class Written(Protocol):
 
 
 def by_policy(message: Written) -> bool:
-    """Did the policy write it? Where nobody said, the assistant's messages count.
+    """Did the policy write it? If nobody said, the assistant's messages count.
 
     Each message that the policy wrote is a turn.
     """

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 
 class Grouped(Protocol):
-    """What has to be known of a rollout to tell its group: a `Rollout`, or a row of one."""
+    """What one must know of a rollout to tell its group: a `Rollout`, or a row of one."""
 
     id: Any
     project: Any

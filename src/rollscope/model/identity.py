@@ -1,8 +1,8 @@
 """Names that never collide, made without asking anybody.
 
 A rollout with a `key` gets an id that every process of its launch can compute, so one
-process can annotate what another logged. One without gets a new id: a random part for the
-process and a counter, which costs the caller almost nothing and compresses to almost nothing.
+process can annotate what another logged. A rollout without a key gets a new id: a random part for
+the process, and a counter. It costs the caller almost nothing and compresses to almost nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def base32(number: int, digits: int) -> str:
 
 
 def keyed_id(project: str, run: str, launch: str, key: str) -> str:
-    """The id of the rollout that this launch of this run calls `key`.
+    """The id of the rollout with this `key` in a launch.
 
-    Project and run count, too: one program may train two runs with the same keys.
+    Project and run count too, because one program may train two runs with the same keys.
     """
     text = "\0".join((project, run, launch, key)).encode("utf-8", "replace")
     return hashlib.blake2b(text, digest_size=10).hexdigest()

@@ -89,7 +89,8 @@ def text(value: Any) -> Any:
 def plain(
     value: Any, where: str, problems: list[str], depth: int = 0, path: tuple[int, ...] = ()
 ) -> Any:
-    """`value` as JSON can hold it. What cannot be held is noted in its place and reported."""
+    """`value` as JSON can hold it. A value that JSON cannot hold is replaced by a note and
+    reported."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, enum.Enum):
@@ -221,7 +222,7 @@ _CLEANED: dict[str, _Cleaner] = {
     column.name: _object if column.type == "JSON" and column.is_dict else _CLEANERS[column.type]
     for column in FIELDS
 }
-"""What makes each field of a rollout such that its column can hold it."""
+"""For each field of a rollout: the function that makes it fit its column."""
 
 
 def _error(error: Error | None) -> Error | None:

@@ -1,7 +1,7 @@
 """Cleaning text before it is written.
 
-A redactor takes a text and returns it clean. It runs at the call, before anything is queued;
-if it fails, the rollout is dropped and counted rather than written as it is. Names that
+A redactor takes a text and returns it clean. It runs in the call, before anything is queued. If it
+fails, the rollout is dropped and counted, never written uncleaned. Names that
 identify a rollout (id, key, task, group) are not touched.
 """
 
@@ -156,7 +156,7 @@ def _also_in_tokens(message: Message) -> Iterator[str]:
 
 
 _SEEN_BESIDE = ("before", "after")
-"""Texts in a message's `meta` that its tokens hold as well: what the chat template put around."""
+"""Texts in a message's `meta` that its tokens also hold: those of the chat template."""
 
 
 def redact_span(span: Span, clean: Redactor) -> Span:
@@ -209,7 +209,7 @@ def clean_json(value: Any, clean: Redactor) -> Any:
 
 
 def clean_settings(value: Any, clean: Redactor) -> Any:
-    """The same for settings, in which whole numbers are no text."""
+    """The same for settings, in which whole numbers cannot be token ids."""
     return None if value is None else _clean(plain(value, "", []), clean, None)
 
 

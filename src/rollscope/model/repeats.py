@@ -1,8 +1,8 @@
-"""Arguments that repeat what an earlier call was given.
+"""Arguments that repeat those of an earlier call.
 
-An agent hands its whole history to every call. Written as they are, a hundred turns would
-take a hundred times the room of one. So a list whose beginning equals the list that the
-previous span of the same name got for the same argument is stored as
+An agent passes its whole history to every call. Written out, the hundredth turn would take a
+hundred times the room of the first. So if a list begins like the same argument of the previous span
+of the same name, it is stored as
 
     {"same_as": "<span id>", "first": 14, "then": [...]}
 
@@ -39,7 +39,7 @@ def repeat(span: str, first: int, then: list[Any]) -> dict[str, Any]:
 
 
 def expand(spans: list[Span]) -> list[Span]:
-    """The spans of a rollout with every argument written out. Ones that cannot be stay."""
+    """The spans of a rollout with every argument written out, as far as possible."""
     inputs: dict[str, dict[str, Any]] = {}
     for span in spans:
         if span.id is not None and isinstance(span.inputs, dict):

@@ -1,4 +1,4 @@
-"""Which rollouts are kept when not all can be.
+"""Which rollouts are kept if there is a cap.
 
 The choice is a hash of (seed, step, task): the same on every worker without talking, the
 same when the run is repeated, and the same for all rollouts of a task, so groups stay whole.
@@ -20,11 +20,10 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     >>> Sample(groups_per_step=4)           # four tasks a step, with all their rollouts
     Sample(groups_per_step=4, rollouts_per_step=None, fraction=None, seed=0)
 
-    A fraction is exact everywhere. A count is exact where a whole step is logged at once
-    (the lowest hashes win), also by several workers that know each other's groups; where
-    rollouts come one by one it is kept by each worker for itself. Whole groups win over an
-    exact count of rollouts. Rollouts that failed are kept besides when they are logged as a
-    batch, unless a cap is 0.
+    A fraction is exact everywhere. A count is exact if a whole step is logged at once (the lowest
+    hashes win), even by several workers, if they know each other's groups. If rollouts come one by
+    one, each worker counts for itself. Groups stay whole, even if the count of rollouts is then not
+    exact. Failed rollouts of a batch are kept in addition, unless a cap is 0.
     """
 
     groups_per_step: int | None = None
@@ -124,7 +123,7 @@ class Sampler:
         return kept
 
     def admits(self, rollout: Rollout, is_chosen: bool | None = None) -> bool:
-        """Is this one kept, that comes by itself? `is_chosen` if it was counted elsewhere."""
+        """Is this single rollout kept? `is_chosen`: somebody else has counted it already."""
         if is_chosen is None:
             return self.keep([rollout], is_batch=False)[0]
         s = self.sample
@@ -149,7 +148,7 @@ class Sampler:
         return self._choose(slot, str(rollout.group))
 
     def _choose(self, slot: _Slot, group: str) -> bool:
-        """Is there room for this group? What was once said holds for all its rollouts."""
+        """Is there room for this group? The first answer holds for all its rollouts."""
         s = self.sample
         chosen = self._chosen.get(slot)
         if chosen is None:

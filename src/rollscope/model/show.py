@@ -1,7 +1,7 @@
 """How records show themselves in a notebook: plain HTML, escaped, self-contained.
 
-Rollout text is hostile: everything goes through `text`, which escapes it and writes out the
-characters that hide or turn around what is read.
+Rollout text is hostile. Everything goes through `text`, which escapes it and writes out characters
+that hide or reverse text.
 """
 
 from __future__ import annotations

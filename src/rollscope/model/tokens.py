@@ -1,7 +1,7 @@
 """The tokens of one message, and any number of streams aligned to them.
 
-Arrays are taken as they come (lists, NumPy, torch, anything with DLPack or the buffer
-protocol) and are only looked at when they are written. Nothing here imports NumPy or torch.
+Arrays may be lists, NumPy, torch, or anything with DLPack or the buffer protocol. They are looked
+at only when they are written. Nothing here imports NumPy or torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The text form of records: one JSON object a line, made where the trainer calls.
+"""The text form of records: one JSON object per line, made when the trainer calls.
 
-Encoding *is* the snapshot: once the bytes exist, the trainer may change its lists. Token
-arrays are the exception: they are copied as they are and put into text later, by
-`Line.encode`, on the background thread.
+Encoding *is* the snapshot: once the bytes exist, the trainer may change its lists. Token arrays are
+the exception: they are copied as bytes, and `Line.encode` turns them into text later, on the
+background thread.
 
 A line has one of these shapes (absent keys are None):
 
@@ -118,8 +118,8 @@ def more_line(
 
 
 def _with_plain_numbers(rollout: Rollout) -> Rollout | None:
-    """A copy whose own numbers are Python's: trainers often have NumPy's, and only those would
-    send it the slow way. None if that is not so."""
+    """A copy with Python numbers instead of NumPy's, which trainers often have and which would
+    force the slow path. None if that does not help."""
     changes: dict[str, Any] = {}
     for name, is_whole in _NUMBERS.items():
         value = getattr(rollout, name)
@@ -255,10 +255,10 @@ _NO_NUMBERS_IN = frozenset({str, int, bool, type(None)})
 
 
 def _has_null(data: bytes, messages: list[Message]) -> bool:
-    """Does `null` stand in this JSON, leaving out the texts of messages where that can be told?
+    """Is there a `null` in this JSON? The texts of messages are skipped where possible.
 
-    Searching the texts was half of a call's time. If messages hold nothing but text, whatever
-    else there is lies before the first or behind the last of them: at most `rest` bytes.
+    Searching the texts took half of a call's time. If messages hold only text, everything else lies
+    before the first or after the last of them: at most `rest` bytes.
     """
     rest = len(data)
     for message in messages:
@@ -283,7 +283,7 @@ def _may_hold_null(data: bytes) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Is no number in it NaN or infinite? What is not known is not looked into: False."""
+    """Is every number in it finite? False if it holds anything of an unknown type."""
     kind = type(value)
     if kind is float:
         return bool(value - value == 0)
@@ -383,7 +383,7 @@ _WORDS = {"id", "name", "type", "image"}
 
 
 def _worded(row: dict[str, Any]) -> dict[str, Any]:
-    """Text where text belongs: a name that a trainer gave as a number was written as one."""
+    """Text where text belongs: if a trainer gave a number as a name, it was written as a number."""
     return {
         k: str(v) if k in _WORDS and v is not None and type(v) is not str else v
         for k, v in row.items()

@@ -141,9 +141,9 @@ def _chat_tree(chats: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[Messa
 def take_names(messages: Sequence[Message], chat: Sequence[Mapping[str, Any]]) -> None:
     """Names and tool calls of the structured conversation, where it is the same one.
 
-    Templates put messages before it (tools, a default system prompt), so the last ones are
-    compared. If a role differs, only what the policy wrote last takes its tool calls: it is
-    sure to be the conversation's last message.
+    Templates put messages before it (tools, a default system prompt), so the last messages are
+    compared. If a role differs, only the policy's last message takes its tool calls: it is sure to
+    be the last of the conversation.
     """
     if not chat:
         return

@@ -115,8 +115,8 @@ def unshifted(advantages: Any, mask: Sequence[bool]) -> list[float | None]:
 
 
 def _normalised(after: Mapping[str, Any], i: int, length: int) -> float | None:
-    """The row's reward after scaling and normalisation: what was added to the KL reward at the
-    last token but one, where AReaL puts it."""
+    """The row's reward after scaling and normalisation. AReaL adds it to the KL reward at the last
+    token but one."""
     if "tot_rewards" not in after or "kl_rewards" not in after or length < 2:
         return None
     return float(after["tot_rewards"][i][length - 2] - after["kl_rewards"][i][length - 2])

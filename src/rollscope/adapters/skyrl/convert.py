@@ -1,9 +1,9 @@
 """SkyRL's `GeneratorInput` and `GeneratorOutput` to rollouts. Pure.
 
 The output is a dict of parallel lists, one entry per training row. A row is a trajectory, or,
-with `step_wise_trajectories`, one turn of it. Only the first four keys are sure to be there
-(custom generators leave out the rest), and in the default mode no row says whose it is: then
-order decides, as SkyRL's own contract has it, and only where the counts fit.
+with `step_wise_trajectories`, one turn of it. Only the first four keys are certain, because custom
+generators leave out the rest. In the default mode, no row says which trajectory it belongs to. Then
+the order decides, as in SkyRL's own contract, and only if the counts fit.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class _GenerateCall:
         self.responses = list(made["response_ids"])  # keeps the objects, and so their ids, alive
         self.found: list[Trajectory] = []
         self.open: set[int] = set()
-        """Numbers of the trajectories in `found` of which nothing final is known yet."""
+        """Numbers of the trajectories in `found` whose end is not known yet."""
 
 
 class _TrainedRow(NamedTuple):
@@ -314,7 +314,7 @@ class SkyRLRecorder(Recorder):
         self._close({id(trajectory) for trajectory in found})
 
     def _close(self, ended: set[int]) -> None:
-        """Forget rollouts whose end is known, and calls of which nothing is left."""
+        """Forget rollouts whose end is known, and calls without any rollouts left."""
         for call in self.calls:
             call.open -= {n for n, trajectory in enumerate(call.found) if id(trajectory) in ended}
         done = [call for call in self.calls if call.found and not call.open]

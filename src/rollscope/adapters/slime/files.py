@@ -1,7 +1,7 @@
 """slime's debug rollouts (`--save-debug-rollout-data`).
 
-slime writes them as pickles. Reading a pickle runs whatever code it holds, so they are not
-read; one line turns them into JSON lines, where you trust them, and those are read.
+slime writes them as pickles. Reading a pickle runs any code in it, so they are not read. If you
+trust them, one line turns them into JSON lines, and those are read.
 """
 
 from __future__ import annotations

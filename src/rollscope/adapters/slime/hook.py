@@ -1,5 +1,5 @@
-"""The functions that slime calls with every batch. They keep slime from nothing: those that log
-return False, and slime logs on."""
+"""The functions that slime calls with every batch. They do not disturb slime: those that log return
+False, so slime's own logging goes on."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def log(
 
 
 def log_all(args: Any, all_samples: Any, *_: Any) -> None:
-    """For `--rollout-all-samples-process-path`: what was generated, before `log` gets what is
-    trained on. The rest is recorded as dropped."""
+    """For `--rollout-all-samples-process-path`: all generated samples. `log` gets those that are
+    trained on; the others are recorded as dropped."""
     with guard("adapter slime: all samples"):
         if _join(args) is not None:
             _generated[:] = [_frozen(sample) for sample in flat(all_samples)]
@@ -69,7 +69,7 @@ def log_eval(
 
 
 def _join(args: Any) -> Run | None:
-    """Whoever names these functions on slime's command line has asked."""
+    """Naming these functions on slime's command line counts as asking."""
     return capture.join(
         _first(args, "wandb_project", "tb_project_name") or "slime",
         _first(args, "wandb_group", "tb_experiment_name", "wandb_run_id"),

@@ -224,8 +224,8 @@ class Attempt(NamedTuple):
 def _attempts(group: Mapping[str, Any]) -> Iterator[Attempt]:
     """Prompt, answer and table of each attempt: sections that follow one another.
 
-    Where two prompts follow one another, attempts ran at the same time, and nobody can tell
-    whose answer comes next: those are left out.
+    If two prompts follow one another, attempts ran at the same time. Then nobody can tell which
+    answer belongs to which, and they are left out.
     """
     prompt: list[Mapping[str, Any]] | None = None
     found: Attempt | None = None

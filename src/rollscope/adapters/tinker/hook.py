@@ -1,6 +1,6 @@
 """Wrappers around tinker-cookbook's dataset, group builder, strategy and policy.
 
-They only look. What an environment returns, raises or keeps is its own; its methods are
+They only look. They change nothing that an environment returns, raises or keeps. Its methods are
 watched on the instance, so `isinstance` and every attribute stay as they were. Group builders
 travel to process pools by pickle, and take along what the worker needs to join the run.
 

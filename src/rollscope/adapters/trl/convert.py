@@ -64,9 +64,9 @@ def convert(
     """One process's rows of a generation batch as rollouts.
 
     The first four are what `_calculate_rewards` is given, `output` is what
-    `_generate_and_score_completions` returns. `rewards` has a row for each of the `total` rows
-    of all processes, of which `first` is this process's first. `ends` are the ids that end a
-    completion; one that ends otherwise is truncated. `start` and `end` are the batch's.
+    `_generate_and_score_completions` returns. `rewards` has a row for each of the `total` rows of
+    all processes; `first` is this process's first. `ends` are the ids that end a completion; any
+    other completion is truncated. `start` and `end` are those of the batch.
     """
     problems = problems if problems is not None else []
     n = len(inputs)

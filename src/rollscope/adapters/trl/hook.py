@@ -170,10 +170,10 @@ class TrlRecorder(Recorder):
             self.waiting.append((micro, keys))
 
     def step_done(self, state: Any) -> None:
-        """Every row of a batch was learned from when all its slices were used once.
+        """All rows of a batch have been learned from when all its slices were used once.
 
-        TRL shuffles the rows before it slices, so with several steps per generation nobody
-        can tell which row was in which of them: then `trained_step` is not known.
+        TRL shuffles the rows before it slices. So with several steps per generation, nobody can
+        tell which row was in which step, and `trained_step` is not known.
         """
         args = self.trainer.args
         micro = int(getattr(self.trainer, "_step", 0))

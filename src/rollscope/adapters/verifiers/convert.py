@@ -252,7 +252,7 @@ _KINDS = {
     "OverlongPromptError": "limit",
     "TimeoutError": "limit",
 }
-"""Whose fault an error of this class is. One that is not here is nobody's we know."""
+"""Whose fault an error of this class is. For other classes we do not know."""
 
 
 def _error(error: Mapping[str, Any]) -> Error:
