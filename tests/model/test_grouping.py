@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollscope.model import Rollout
-from rollscope.model.grouping import FIELDS, GROUP, IS_ALONE, ORDER, PLACE, group_of, name_of
+from rollscope.model.grouping import (
+    FIELDS,
+    GROUP,
+    IS_ALONE,
+    ORDER,
+    PLACE,
+    group_of,
+    name_of,
+    shared,
+)
 
 DB = duckdb.connect()
 
@@ -57,6 +66,15 @@ def test_groups_are_the_same_to_the_engine(found: list[Rollout]) -> None:
     together = {frozenset(row[0]) for row in DB.execute(sql, [table]).fetchall()}
     alone = DB.execute(f"SELECT id FROM {TABLE} WHERE {IS_ALONE}", [table]).fetchall()
     assert together | {frozenset(row) for row in alone} == partition(by_python)
+
+
+@given(rollouts)
+def test_what_a_group_shares_is_shared_by_nobody_else(found: list[Rollout]) -> None:
+    table = {row["id"]: row for row in rows(found)}
+    for one in found:
+        fields = shared(one)
+        alike = {id for id, row in table.items() if all(row[f] == table[one.id][f] for f in fields)}
+        assert alike == {other.id for other in found if group_of(other) == group_of(one)}
 
 
 @given(rollouts)

@@ -167,6 +167,24 @@ def test_neighbours_walk_all_groups_of_run_and_split(store: Store) -> None:
     assert walked == ["r0", "r2", "r4", "r6"]
 
 
+def test_neighbours_walk_the_same_task_of_every_dataset() -> None:
+    names = [("7", "code", None), ("7", "math", "easy"), ("7", "math", None), ("7", None, None)]
+    rows = [
+        {"id": f"{n}", "run": "one", "step": 1, "task": task, "dataset": dataset,
+         "environment": environment}
+        for n, (task, dataset, environment) in enumerate(names)
+    ]  # fmt: skip
+    rows += [{"id": "uid", "run": "one", "step": 1, "group": "7"}, {"id": "alone", "step": 1}]
+    store = Store(reader=Tables(rows))
+    assert all(len(store.group(str(row["id"]))) == 1 for row in rows)
+    first = next(row["id"] for row in rows if store.neighbours(str(row["id"])).before is None)
+    walked = [str(first)]
+    while (after := store.neighbours(walked[-1]).after) is not None:
+        assert store.neighbours(after).before == walked[-1]
+        walked.append(after)
+    assert sorted(walked) == ["0", "1", "2", "3", "uid"]
+
+
 def test_neighbours_lead_to_the_task_at_the_nearest_other_steps() -> None:
     rows = [
         {"id": f"{step}-{index}", "run": "one", "task": "t", "dataset": dataset, "step": step,
@@ -262,6 +280,12 @@ def test_first_and_last_are_means_over_the_runs_that_were_there() -> None:
     ]
     (task,) = Store(reader=Tables(rows)).tasks()
     assert (task.first_rate, task.last_rate) == (0.5, 0.0)
+
+
+def test_rollouts_that_are_compared_with_nothing_are_no_dead_group() -> None:
+    rows = [{"id": str(n), "run": "one", "step": 1, "reward": 1.0} for n in range(3)]
+    (step,) = Store(reader=Tables(rows)).ribbon()
+    assert (step.groups, step.dead_groups) == (3, 0)
 
 
 def test_a_sibling_that_failed_does_not_make_a_dead_group_live() -> None:

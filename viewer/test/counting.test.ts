@@ -44,6 +44,11 @@ test("the same task of two datasets is two groups", () => {
   expect(run?.steps[0]?.groups).toBe(2);
 });
 
+test("rollouts without a group and a task are compared with nothing, so their equal rewards make no dead group", () => {
+  const [run] = ribbonOf(rows({ step: 1, task: null, reward: 1 }, { step: 1, task: null, reward: 1 })).runs;
+  expect([run?.steps[0]?.groups, run?.steps[0]?.dead]).toEqual([2, 0]);
+});
+
 test("a funnel tells why rollouts were lost, and every count is a query that finds them", () => {
   const all = rows({ reward: 1, fate: "trained" }, { reward: 1, fate: "dropped", fate_reason: "same rewards" }, { fate: "failed" }, { reward: 0, fate: "scored" });
   const { stages } = funnelOf(all);

@@ -36,16 +36,16 @@ PLACE = ("project", "run", "split", "step")
 FIELDS = ("id", *PLACE, "group", "task", "dataset", "environment")
 """Everything that a rollout's group depends on."""
 
-Name = tuple[str | None, ...]
+Name = tuple[Any, ...]
 
 
 def name_of(rollout: Grouped) -> Name:
     """What tells a group from the others of its run, split and step."""
     if rollout.group is not None:
-        return (rollout.group,)
+        return (rollout.group, None, None, False)
     if rollout.task is not None:
-        return (None, str(rollout.task), rollout.dataset, rollout.environment)
-    return (None, None, rollout.id)
+        return (str(rollout.task), rollout.dataset, rollout.environment, True)
+    return (rollout.id,)
 
 
 def group_of(rollout: Grouped) -> tuple[Any, ...]:
@@ -53,15 +53,28 @@ def group_of(rollout: Grouped) -> tuple[Any, ...]:
     return (*(getattr(rollout, field) for field in PLACE), name_of(rollout))
 
 
-IS_ALONE = 'r."group" IS NULL AND r."task" IS NULL'
+def shared(rollout: Grouped) -> tuple[str, ...]:
+    """The fields of which all rollouts of a group have the same value, and no others have."""
+    if is_alone(rollout):
+        return ("id",)
+    return (*PLACE, "group", *(("task", "dataset", "environment") if rollout.group is None else ()))
 
-NAME = """r."group", CASE WHEN r."group" IS NULL THEN r."task" END,
+
+def is_alone(rollout: Grouped) -> bool:
+    """Is it compared with no other?"""
+    return rollout.group is None and rollout.task is None
+
+
+IS_ALONE = 'coalesce(r."group", r."task") IS NULL'
+
+NAME = """coalesce(r."group", r."task"),
     CASE WHEN r."group" IS NULL THEN r."dataset" END,
-    CASE WHEN r."group" IS NULL THEN r."environment" END"""
-"""The same as `name_of` for rollouts that are not alone, as columns to group by."""
+    CASE WHEN r."group" IS NULL THEN r."environment" END,
+    r."group" IS NULL"""
+"""`name_of`, as columns to group by. It names no rollout that is alone."""
 
 GROUP = ", ".join(f'r."{field}"' for field in PLACE) + ", " + NAME
-"""The same as `group_of` for rollouts that are not alone, as columns to group by."""
+"""`group_of`, as columns to group by. It names no rollout that is alone."""
 
 ORDER = "group,task,dataset,environment"
 """Sorted by this within its place, a group stands together."""

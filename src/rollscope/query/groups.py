@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
+
+from rollscope.model import grouping
+from rollscope.model.grouping import GROUP, IS_ALONE, NAME
 
 from .compile import Query
 from .engine import Engine, select
 from .rows import COLUMNS, Row, Rows
 from .sql import Sql, all_of
 
-_PLACE = (
-    "project", "run", "launch", "split", "step", "group", "task", "dataset", "environment",
-    "index", "superseded",
-)  # fmt: skip
-
-GROUP = """coalesce(r."group", r."task"),
-    CASE WHEN r."group" IS NULL THEN r."dataset" END,
-    CASE WHEN r."group" IS NULL THEN r."environment" END"""
-"""What rollouts of one group have in common, beside run, split and step."""
+_PLACE = (*grouping.FIELDS, "launch", "index", "superseded")
 
 
 def row(engine: Engine, id: str) -> Row:
     """The thin row of a rollout, superseded or not."""
-    return Row(COLUMNS, _values(engine, id, COLUMNS))
+    return _row(engine, id, COLUMNS)
 
 
 def siblings(engine: Engine, id: str) -> Rows:
     """The rollouts of a rollout's group, itself included, in the order of their index.
 
-    Without a group it is those of the same task, dataset and environment at the same step:
-    task 7 of one dataset is not task 7 of another. Superseded siblings are left out,
-    unless the rollout itself is: then those of its launch are shown.
+    Superseded siblings are left out, unless the rollout itself is superseded: then those of its
+    launch are shown.
     """
-    place = _place(engine, id)
+    place = _row(engine, id, _PLACE)
+    same = _same(place, grouping.shared(place))
+    same += _same(place, ("launch",)) if place.superseded else [Sql('NOT r."superseded"')]
     columns = ", ".join(f'r."{name}"' for name in COLUMNS)
     sql = Sql(
         f"SELECT {columns} FROM rollouts r WHERE {{}} "
         'ORDER BY r."index" NULLS LAST, r."attempt" NULLS LAST, r."id"'
     )
-    rows = engine.rows(sql.fill(_same_group(place, id)))
+    rows = engine.rows(sql.fill(all_of(same)))
     return Rows(Row(COLUMNS, row) for row in rows)
 
 
@@ -60,8 +55,8 @@ class Neighbours(msgspec.Struct, frozen=True):
 
 def neighbours(engine: Engine, id: str) -> Neighbours:
     """The groups beside a rollout's, and its task at other steps."""
-    place = _place(engine, id)
-    if place["step"] is None or _name(place) is None:
+    place = _row(engine, id, _PLACE)
+    if place.step is None or grouping.is_alone(place):
         return Neighbours()
     same_run = all_of((*_same(place, ("project", "run", "split")), Sql('NOT r."superseded"')))
     return Neighbours(
@@ -71,12 +66,10 @@ def neighbours(engine: Engine, id: str) -> Neighbours:
     )
 
 
-def _other_steps(
-    engine: Engine, place: dict[str, Any], same_run: Sql
-) -> tuple[str | None, str | None]:
-    if place["task"] is None:
+def _other_steps(engine: Engine, place: Row, same_run: Sql) -> tuple[str | None, str | None]:
+    if place.task is None:
         return None, None
-    step = place["step"]
+    step = place.step
     same_task = all_of((same_run, *_same(place, ("task", "dataset"))))
     nearest = Sql(
         'SELECT max(r."step") FILTER (r."step" < ?), min(r."step") FILTER (r."step" > ?) '
@@ -88,7 +81,7 @@ def _other_steps(
     there = Sql(
         'SELECT r."step", r."id" FROM rollouts r WHERE {} AND r."step" IN (?, ?) ORDER BY '
         'r."index" IS DISTINCT FROM ?, r."index" NULLS LAST, r."attempt" NULLS LAST, r."id"',
-        (earlier, later, place["index"]),
+        (earlier, later, place.index),
     )
     first: dict[int, str] = {}
     for found, id in engine.rows(there.fill(same_task)):
@@ -97,28 +90,28 @@ def _other_steps(
 
 
 def _beside(
-    engine: Engine, place: dict[str, Any], same_run: Sql, sign: str, nearest: str, direction: str
+    engine: Engine, place: Row, same_run: Sql, sign: str, nearest: str, direction: str
 ) -> str | None:
     """The nearest group on one side: at the same step, else at the nearest other one."""
-    name, step = 'coalesce(r."group", r."task")', place["step"]
     at_step = Sql(
         f'SELECT min(r."id") FROM rollouts r WHERE {{}} AND r."step" = ? AND {{}} '
-        f"GROUP BY {name} ORDER BY {name} {direction} LIMIT 1",
-        (step,),
+        f"GROUP BY {NAME} ORDER BY row({NAME}) {direction} LIMIT 1",
+        (place.step,),
     )
-    rows = engine.rows(at_step.fill(same_run, Sql(f"{name} {sign} ?", (_name(place),))))
+    in_group = Sql(f"NOT ({IS_ALONE})")
+    name = Sql(f"row({NAME}) {sign} row(?, ?::VARCHAR, ?::VARCHAR, ?)", grouping.name_of(place))
+    rows = engine.rows(at_step.fill(same_run, all_of((in_group, name))))
     if rows:
         return str(rows[0][0])
     # Two questions, not one: a step that is known lets the engine skip all other files.
     beyond = Sql(
-        f'SELECT {nearest}(r."step") FROM rollouts r '
-        f'WHERE {{}} AND r."step" {sign} ? AND {name} IS NOT NULL',
-        (step,),
+        f'SELECT {nearest}(r."step") FROM rollouts r WHERE {{}} AND r."step" {sign} ? AND {{}}',
+        (place.step,),
     )
-    other = engine.rows(beyond.fill(same_run))[0][0]
+    other = engine.rows(beyond.fill(same_run, in_group))[0][0]
     if other is None:
         return None
-    sql = Sql(at_step.text, (other,)).fill(same_run, Sql(f"{name} IS NOT NULL"))
+    sql = Sql(at_step.text, (other,)).fill(same_run, in_group)
     return str(engine.rows(sql)[0][0])
 
 
@@ -137,13 +130,11 @@ def mixed(engine: Engine, query: Query) -> str | None:
         Sql('r."step" IS NOT NULL'),
     )
     recent = engine.rows(Sql("SELECT min(step) FROM ({})").fill(steps))[0][0]
-    rewarded = Sql('isfinite(r."reward")')
+    rewarded = Sql(f'isfinite(r."reward") AND NOT ({IS_ALONE})')
     for also in (all_of((rewarded, Sql('r."step" >= ?', (recent,)))), rewarded):
         columns = Sql('first(r."id" ORDER BY r."reward" DESC, r."index" NULLS LAST, r."id")')
         tail = Sql(
-            f'GROUP BY r."project", r."run", r."split", r."step", {GROUP} '
-            'HAVING count(*) > 1 AND min(r."reward") < max(r."reward") '
-            'AND coalesce(r."group", r."task") IS NOT NULL '
+            f'GROUP BY {GROUP} HAVING count(*) > 1 AND min(r."reward") < max(r."reward") '
             'ORDER BY r."step" DESC NULLS LAST, max(r."time") DESC NULLS LAST, min(r."id") LIMIT 1'
         )
         rows = engine.rows(select(query, columns, tail, also))
@@ -152,34 +143,15 @@ def mixed(engine: Engine, query: Query) -> str | None:
     return None
 
 
-def _place(engine: Engine, id: str) -> dict[str, Any]:
-    return dict(zip(_PLACE, _values(engine, id, _PLACE), strict=True))
-
-
-def _values(engine: Engine, id: str, names: Sequence[str]) -> tuple[Any, ...]:
+def _row(engine: Engine, id: str, names: Sequence[str]) -> Row:
     columns = ", ".join(f'r."{name}"' for name in names)
     rows = engine.rows(Sql(f'SELECT {columns} FROM rollouts r WHERE r."id" = ? LIMIT 1', (id,)))
     if not rows:
         raise KeyError(f"no rollout {id!r}")
-    return rows[0]
+    return Row(names, rows[0])
 
 
-def _name(place: dict[str, Any]) -> Any:
-    return place["group"] if place["group"] is not None else place["task"]
-
-
-def _same_group(place: dict[str, Any], id: str) -> Sql:
-    if _name(place) is None:
-        return Sql('r."id" = ?', (id,))
-    name = "group" if place["group"] is not None else "task"
-    where = _same(place, ("project", "run", "split", "step", name))
-    if name == "task":
-        where += [Sql('r."group" IS NULL'), *_same(place, ("dataset", "environment"))]
-    where += _same(place, ("launch",)) if place["superseded"] else [Sql('NOT r."superseded"')]
-    return all_of(where)
-
-
-def _same(place: dict[str, Any], names: tuple[str, ...]) -> list[Sql]:
+def _same(place: Row, names: tuple[str, ...]) -> list[Sql]:
     return [
         Sql(f'r."{name}" IS NULL')
         if place[name] is None

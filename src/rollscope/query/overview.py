@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from rollscope.model.grouping import GROUP, IS_ALONE
+
 from .compile import Query
 from .engine import Engine, select
-from .groups import GROUP
 from .match import pattern
 from .sql import Sql
 from .values import Text
@@ -63,8 +64,8 @@ _RIBBON = f"""r."step", count(*), count(*) FILTER (isfinite(r."reward")),
     avg(r."response_tokens"), r."project", r."run", r."split",
     count(*) FILTER (r."reward" IS NOT NULL AND NOT isfinite(r."reward")), {_QUANTILES}"""
 
-_GROUPED = """r."project" AS project, r."run" AS run, r."split" AS split, r."step" AS step,
-    count(r."reward") AS rewarded,
+_GROUPED = f"""r."project" AS project, r."run" AS run, r."split" AS split, r."step" AS step,
+    count(*) AS count, bool_and({IS_ALONE}) AS alone, count(r."reward") AS rewarded,
     min(r."reward") AS low, max(r."reward") AS high"""
 
 
@@ -73,11 +74,10 @@ def ribbon(engine: Engine, query: Query) -> list[RibbonStep]:
     stepped = Sql('r."step" IS NOT NULL')
     place = Sql('GROUP BY r."project", r."run", r."split", r."step"')
     per_step = engine.rows(select(query, Sql(_RIBBON), place, stepped))
-    by_group = Sql(f"{place.text}, {GROUP}")
-    groups = select(query, Sql(_GROUPED), by_group, stepped)
+    groups = select(query, Sql(_GROUPED), Sql(f"GROUP BY {GROUP}"), stepped)
     counted = Sql(
-        "SELECT project, run, split, step, count(*), "
-        "count(*) FILTER (rewarded > 1 AND low = high) FROM ({}) GROUP BY 1, 2, 3, 4"
+        "SELECT project, run, split, step, sum(CASE WHEN alone THEN count ELSE 1 END)::BIGINT, "
+        "count(*) FILTER (rewarded > 1 AND low = high AND NOT alone) FROM ({}) GROUP BY 1, 2, 3, 4"
     ).fill(groups)
     dead = {tuple(row[:4]): row[4:] for row in engine.rows(counted)}
     steps = []

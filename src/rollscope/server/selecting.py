@@ -9,6 +9,7 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from ..adapters import HOW_TO_RECORD
+from ..model.grouping import ORDER as GROUP_ORDER
 from ..query import keys as query_keys
 from ..query.overview import StepNumbers, exactly
 from ..query.selection import Selection
@@ -19,7 +20,7 @@ from .desk import Desk
 from .rows import COLUMNS, FIELDS, columns, listed, number, thin
 from .version import VERSION
 
-DEFAULT_ORDER = "-step,group,task,dataset,environment,project,run,split,index"
+DEFAULT_ORDER = f"-step,{GROUP_ORDER},project,run,split,index"
 """Newest step first, group by group. Siblings stand together even if several runs, or tasks of
 several datasets, have the same name."""
 

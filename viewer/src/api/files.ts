@@ -2,7 +2,7 @@
 import { align } from "../lib/align";
 import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
 import { matcher, sorter, type Hits } from "../lib/filter";
-import { groupName } from "../lib/group";
+import { groupOf, isAlone } from "../lib/group";
 import { literal, needles } from "../lib/query";
 import type { Ask, Found } from "../lib/searcher";
 import { stripOf } from "../lib/strip";
@@ -186,8 +186,6 @@ function runsOf(rows: Row[]): Run[] {
   });
 }
 
-const groupOf = (row: Row): string => [row.project, row.run, row.split, row.step, groupName(row) ?? row.id].join("\n");
-
 function startOf(rows: Row[]): { id: string | null } {
   for (const mine of Map.groupBy(rows, groupOf).values()) {
     if (new Set(mine.map((row) => row.reward).filter((r) => typeof r === "number")).size > 1) return { id: mine[0]?.id ?? null };
@@ -198,9 +196,11 @@ function startOf(rows: Row[]): { id: string | null } {
 function neighboursOf(rows: Row[], id: string): Awaited<ReturnType<Api["neighbours"]>> {
   const me = rows.find((row) => row.id === id);
   if (!me) throw refusal("not in this bundle");
-  const groups = [...Map.groupBy(rows, groupOf)];
+  const mine = rows.filter((row) => row.project === me.project && row.run === me.run && row.split === me.split);
+  const groups = [...Map.groupBy(mine, groupOf)].filter(([, [row]]) => row === me || (row && !isAlone(row)));
   const at = groups.findIndex(([key]) => key === groupOf(me));
-  const same = rows.filter((row) => row.task !== null && row.task === me.task && row.run === me.run && row.split === me.split && row.step !== null);
+  const beside = (n: number): string | null => (isAlone(me) || me.step === null ? null : (groups[n]?.[1][0]?.id ?? null));
+  const same = mine.filter((row) => row.task !== null && row.task === me.task && row.dataset === me.dataset && row.step !== null);
   const nearest = (list: Row[], way: 1 | -1): string | null => {
     const step = list.map((row) => row.step ?? 0).sort((a, b) => way * (a - b))[0];
     const there = list.filter((row) => row.step === step);
@@ -208,8 +208,8 @@ function neighboursOf(rows: Row[], id: string): Awaited<ReturnType<Api["neighbou
   };
   return {
     siblings: (groups[at]?.[1] ?? []).toSorted((a, b) => (a.index ?? 0) - (b.index ?? 0)),
-    previous_group: groups[at + 1]?.[1][0]?.id ?? null,
-    next_group: groups[at - 1]?.[1][0]?.id ?? null,
+    previous_group: beside(at + 1),
+    next_group: beside(at - 1),
     earlier: nearest(same.filter((row) => (row.step ?? 0) < (me.step ?? 0)), -1),
     later: nearest(same.filter((row) => (row.step ?? 0) > (me.step ?? 0)), 1),
   };

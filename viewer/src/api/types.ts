@@ -10,7 +10,9 @@ export type Row = Schemas["Row"];
 
 /** Fields that the rows of a selection always have: what lists show. */
 export const LISTED = [
+  "project",
   "run",
+  "split",
   "step",
   "task",
   "dataset",

@@ -1,6 +1,6 @@
 /** What the server counts with its engine, counted over a bundle's rows. */
 import type { Tally, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepNumbers, Task, Tasks } from "../api/types";
-import { groupName } from "./group";
+import { groupOf } from "./group";
 import { finite } from "./num";
 import { term } from "./query";
 import { flips, kindOf, rates } from "./solved";
@@ -77,7 +77,7 @@ export function ribbonOf(rows: Row[]): Ribbon {
 
 function column(step: number, rows: Row[]): StepNumbers {
   const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
-  const groups = [...Map.groupBy(rows, groupName).values()].map((group) => known(group.map((row) => row.reward)));
+  const groups = [...Map.groupBy(rows, groupOf).values()].map((group) => known(group.map((row) => row.reward)));
   return {
     step,
     rollouts: rows.length,

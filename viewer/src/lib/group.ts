@@ -1,13 +1,16 @@
-/** Which rollouts are siblings. */
-import type { Listed } from "../api/types";
+/** Which rollouts are siblings: what `model/grouping.py` says. */
+import type { Listed, Row } from "../api/types";
 
-type Grouped = Pick<Listed, "group" | "task" | "dataset" | "environment">;
+type Grouped = Pick<Row, "id" | "project" | "run" | "split" | "step" | "group" | "task" | "dataset" | "environment">;
 
-/** What rollouts of one group have in common: without one, task, dataset and environment. */
-export const groupName = (row: Grouped): string | null => row.group ?? (row.task === null ? null : [row.task, row.dataset, row.environment].join("\n"));
+/** Is a rollout compared with no other? */
+export const isAlone = (row: Grouped): boolean => row.group === null && row.task === null;
+
+/** The same for all rollouts of a group, and for no others. */
+export function groupOf(row: Grouped): string {
+  const name = row.group !== null ? [row.group] : row.task !== null ? [null, row.task, row.dataset, row.environment] : [null, row.id];
+  return JSON.stringify([row.project, row.run, row.split, row.step, ...name]);
+}
 
 /** Do two rows of a list belong together? */
-export function siblings(a: Listed, b: Listed): boolean {
-  const name = groupName(a);
-  return name !== null && name === groupName(b) && a.step === b.step && a.run === b.run;
-}
+export const siblings = (a: Listed, b: Listed): boolean => groupOf(a) === groupOf(b);
