@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,29 @@ def test_errors_that_pass_are_told_and_nothing_is_lost(
     assert tasks(own_store) == ["a", "b"]
     assert run.counters.dropped == {}
     assert "MemoryError: odd" in problems(own_store)
+
+
+@pytest.mark.parametrize("sinks", ["", "otlp:endpoint=http://127.0.0.1:1"])
+def test_writing_never_waits_for_the_start_of_another_process(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, sinks: str
+) -> None:
+    starting, may_start = threading.Event(), threading.Event()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        starting.set()
+        assert may_start.wait(300)
+        raise BlockingIOError("no processes left")
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    monkeypatch.setenv("ROLLSCOPE_SINKS", sinks)
+    run = reading.quick_run(beat=0.05, max_raw=1, seal=not sinks)
+    for n in range(4):  # a log each
+        run.log(Rollout(task=str(n)))
+        assert run.flush(300)
+    assert starting.wait(300), "a process is being started"
+    run.log(Rollout(task="meanwhile"))
+    assert run.flush(300)
+    assert tasks(own_store) == ["0", "1", "2", "3", "meanwhile"]
+    may_start.set()
+    wait_for(lambda: "did not start (no processes left)" in problems(own_store))
+    run.finish()

@@ -4,23 +4,17 @@ end how it went. The writer's background thread calls this; it never does the wo
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..store.starting import Starter
 from ..store.writers import WriterInfo, is_gone, read_infos, steady
 from . import lock
 from . import state as states
 from .spec import load, parse
 
-if TYPE_CHECKING:
-    import subprocess
-
 _LONGEST = 300.0  # seconds until a process that ended at once is started again, at most
-
-_started: list[subprocess.Popen[bytes]] = []  # kept, so that nobody waits for or warns of them
 
 
 class Follower:
@@ -29,6 +23,7 @@ class Follower:
     def __init__(self, directory: Path, sinks: Iterable[str]) -> None:
         self._directory = directory
         self._names = [spec.name for spec in parse(sinks)]
+        self._starter = Starter()
         self._tries: dict[str, tuple[int, float]] = {}
         """How often a process was started, and when the next one may be."""
 
@@ -50,11 +45,13 @@ class Follower:
                     f"{name}: nothing is forwarded, because the store's file system has no locks "
                     f"({error}); send it later: rollscope export {name} run:{info.run}"
                 )
-            except Exception as error:  # no processes left, no right to write, ...
+            except Exception as error:  # no right to write, ...
                 wrong.append(f"{name}: the forwarding process did not start ({error})")
+        if failed := self._starter.error():  # no processes left, ...
+            wrong.append(f"a forwarding process did not start ({failed})")
         return wrong
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, wait: bool = False) -> None:
         """Start the forwarding process unless there is one, now and then."""
         count, soonest = self._tries.get(name, (0, 0.0))
         if steady() < soonest:
@@ -63,20 +60,10 @@ class Follower:
         if held is None:
             return
         os.close(held)
-        import subprocess  # 10 ms that `import rollscope` need not pay
-
         self._tries[name] = (count + 1, steady() + min(_LONGEST, 2.0**count))
-        _started[:] = [process for process in _started if process.poll() is None]
-        _started.append(
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "rollscope.sinks", str(self._directory), name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, "ROLLSCOPE": "off"},
-            )
-        )
+        self._starter.start(["-m", "rollscope.sinks", str(self._directory), name], wait=wait)
+        if wait and (error := self._starter.error()):
+            raise error
 
     def finish(self, wait: float) -> str:
         """After this writer ended: wait until everything is sent, as long as it makes progress.
@@ -88,7 +75,7 @@ class Follower:
         while left := [name for name in self._names if not self._is_complete(name, len(others))]:
             try:
                 for name in left:
-                    self._start(name)
+                    self._start(name, True)
             except Exception as error:  # no locks, no processes left: told with the heartbeat
                 return self._words(f"not sent on ({error}); later: rollscope export {left[0]}")
             if time.monotonic() >= deadline or all(map(self._is_stuck, left)):
