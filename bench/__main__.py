@@ -112,6 +112,12 @@ def main() -> None:
         f"{short['turn_cpu_us']:.0f} → {long['turn_cpu_us']:.0f} µs",
     )
     _reading(report)
+    late = median("measure.py", "lag")
+    report.add(
+        "logged, and in the log while the main thread computes: median · slowest of 200",
+        "≤ 50 · ≤ 100 ms",
+        f"{late['lag_ms']:.0f} · {late['lag_max_ms']:.0f} ms",
+    )
     fresh = median("measure.py", "freshness")
     report.add(
         "logged by one process, seen by another: median · slowest of 20",

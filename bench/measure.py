@@ -231,6 +231,26 @@ def turns(count: int) -> dict[str, float]:
     return {"turn_bytes": size / 10 / count, "turn_cpu_us": used / 10 / count * 1e6}
 
 
+def lag() -> dict[str, float]:
+    """Milliseconds from `log` until the rollout lies in the log, while the main thread computes:
+    what a kill costs. Median and worst of 200."""
+    import rollscope
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = rollscope.init(project="p", run="r", dir=folder)
+        run.log(rollscope.Rollout(step=0))
+        run.flush()
+        delays = []
+        for number in range(200):
+            run.log(rollscope.Rollout(id=f"r{number}", step=0))
+            start = time.perf_counter()
+            while run.queued:
+                pass
+            delays.append(time.perf_counter() - start)
+        run.finish()
+    return {"lag_ms": 1e3 * statistics.median(delays), "lag_max_ms": 1e3 * max(delays)}
+
+
 def freshness() -> dict[str, float]:
     """Seconds from `log` in one process until a reader in another sees it: median of 20."""
     import rollscope

@@ -39,4 +39,4 @@ def test_the_wheel_opens_the_page_without_node(tmp_path: Path, store_dir: Path, 
         assert page.wrong == []
     finally:
         running.terminate()
-        running.wait(30)
+        running.wait(300)
