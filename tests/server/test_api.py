@@ -16,7 +16,7 @@ from rollscope.cli import main
 from rollscope.model import Message, Rollout
 from rollscope.server.openapi import describe
 from rollscope.server.routes import ROUTES
-from rollscope.server.shapes import Row
+from rollscope.server.shapes import RolloutRow
 from rollscope.store.read.bodies import sketch
 from rollscope.store.read.reader import Reader
 
@@ -69,7 +69,7 @@ def test_the_page_and_ls_list_the_same_runs_also_those_without_a_rollout_yet(
 
 def test_rows_have_the_columns_that_were_asked_for_and_no_others(site: Served) -> None:
     whole = site.get("rollouts", q="split:train", limit=5)["rows"]
-    assert set(whole[0]) == set(Row.__struct_fields__)
+    assert set(whole[0]) == set(RolloutRow.__struct_fields__)
     asked = {"id", "reward", "duration", "labels", "environment"}
     part = site.get("rollouts", q="split:train", limit=5, columns=", ".join(asked - {"id"}))
     assert part["rows"] == [{name: row[name] for name in asked} for row in whole]

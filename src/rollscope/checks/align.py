@@ -26,7 +26,7 @@ first and words only inside lines that differ (20 ms against 3 s for 8,000 words
 Kind = Literal["same", "only_a", "only_b"]
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Words(msgspec.Struct, frozen=True):
     """A run of text that both have, or only one."""
 
     kind: Kind
@@ -39,7 +39,7 @@ class Pair(msgspec.Struct, frozen=True):
     a: int | None
     b: int | None
     same: bool
-    pieces: list[Piece]
+    pieces: list[Words]
     """Word by word, only when both are there and differ."""
 
 
@@ -148,14 +148,14 @@ def field_differences(a: Rollout, b: Rollout) -> list[Difference]:
     return found
 
 
-def word_diff(a: str, b: str) -> list[Piece]:
+def word_diff(a: str, b: str) -> list[Words]:
     """The equal and the different words, in order. Joined, the pieces give both texts."""
     words_a, words_b = _WORDS.findall(a), _WORDS.findall(b)
     start = _common_prefix(words_a, words_b)
     end = _common_prefix(words_a[start:][::-1], words_b[start:][::-1])
-    pieces = [Piece("same", "".join(words_a[:start]))]
+    pieces = [Words("same", "".join(words_a[:start]))]
     pieces += _middle_diff(words_a[start : len(words_a) - end], words_b[start : len(words_b) - end])
-    pieces.append(Piece("same", "".join(words_a[len(words_a) - end :])))
+    pieces.append(Words("same", "".join(words_a[len(words_a) - end :])))
     return list(_merged(pieces))
 
 
@@ -219,7 +219,7 @@ def _divergence(a: Rollout, b: Rollout, pairs: list[Pair]) -> Divergence | None:
 # -- words -----------------------------------------------------------------------------
 
 
-def _middle_diff(a: list[str], b: list[str]) -> list[Piece]:
+def _middle_diff(a: list[str], b: list[str]) -> list[Words]:
     if len(a) * len(b) <= _MAX_CELLS:
         return _sequence_diff(a, b)
     lines_a, lines_b = ("".join(words).splitlines(True) for words in (a, b))
@@ -229,31 +229,31 @@ def _middle_diff(a: list[str], b: list[str]) -> list[Piece]:
         text_a, text_b = "".join(lines_a[i1:i2]), "".join(lines_b[j1:j2])
         words_a, words_b = _WORDS.findall(text_a), _WORDS.findall(text_b)
         if tag == "equal":
-            pieces.append(Piece("same", text_a))
+            pieces.append(Words("same", text_a))
         elif len(words_a) * len(words_b) <= _MAX_CELLS:
             pieces += _sequence_diff(words_a, words_b)
         else:
-            pieces += [Piece("only_a", text_a), Piece("only_b", text_b)]
+            pieces += [Words("only_a", text_a), Words("only_b", text_b)]
     return pieces
 
 
-def _sequence_diff(a: list[str], b: list[str]) -> list[Piece]:
+def _sequence_diff(a: list[str], b: list[str]) -> list[Words]:
     pieces = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if tag == "equal":
-            pieces.append(Piece("same", "".join(a[i1:i2])))
+            pieces.append(Words("same", "".join(a[i1:i2])))
         else:
-            pieces += [Piece("only_a", "".join(a[i1:i2])), Piece("only_b", "".join(b[j1:j2]))]
+            pieces += [Words("only_a", "".join(a[i1:i2])), Words("only_b", "".join(b[j1:j2]))]
     return pieces
 
 
-def _merged(pieces: list[Piece]) -> Iterator[Piece]:
-    last: Piece | None = None
+def _merged(pieces: list[Words]) -> Iterator[Words]:
+    last: Words | None = None
     for piece in pieces:
         if not piece.text:
             continue
         if last is not None and last.kind == piece.kind:
-            last = Piece(last.kind, last.text + piece.text)
+            last = Words(last.kind, last.text + piece.text)
             continue
         if last is not None:
             yield last

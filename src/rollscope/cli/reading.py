@@ -7,7 +7,7 @@ import argparse
 from rich.rule import Rule
 from rich.text import Text
 
-from ..checks.align import Piece
+from ..checks.align import Words
 from . import render
 from .opening import opened
 from .output import Failed, console, json_line
@@ -75,7 +75,7 @@ def diff(args: argparse.Namespace) -> int:
     return 1
 
 
-def _pieces(pieces: list[Piece], full: bool) -> Text:
+def _pieces(pieces: list[Words], full: bool) -> Text:
     text = Text()
     for piece in pieces:
         kind, words = piece.kind, render.safe(piece.text)

@@ -3,10 +3,10 @@
 from .compile import Query, compile_query
 from .errors import NotFound, QueryError
 from .guarded import SqlRefused
+from .results import Result
 from .rows import Row
 from .selection import Counts, Page, Selection
 from .store import Store, open
-from .tables import Result
 
 __all__ = [
     "Counts",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .compile import Query, hits_table
 from .errors import QueryError
+from .results import Result
 from .sql import Sql, all_of
-from .tables import Result
 from .window import Spread, Spreads
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rollscope.model.schema import TABLES
 
+from .results import Result
 from .sql import Sql
-from .tables import Result
 
 if TYPE_CHECKING:
     from rollscope.store.read.reader import Reader

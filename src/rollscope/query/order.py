@@ -20,7 +20,7 @@ from .sql import Sql, all_of, any_of
 DEFAULT_ORDER = "-time"
 
 
-class Column(NamedTuple):
+class SortColumn(NamedTuple):
     """One thing to sort by: SQL that is null where it sorts last."""
 
     value: Sql
@@ -41,7 +41,7 @@ class ByTime(NamedTuple):
 class Order(NamedTuple):
     text: str
     """As it was asked for, in one string."""
-    columns: tuple[Column, ...]
+    columns: tuple[SortColumn, ...]
     by_time: ByTime | None = None
 
     def sql(self) -> Sql:
@@ -86,27 +86,27 @@ def parse_order(order: str | Sequence[str]) -> Order:
     """`"-advantage"`, `"step,-reward"` or a list of such. `-` is from the greatest down."""
     names = order.split(",") if isinstance(order, str) else list(order)
     text = ",".join(name.strip() for name in names if name.strip())
-    columns: list[Column] = []
+    columns: list[SortColumn] = []
     at = 0
     for name in text.split(",") if text else ():
         bare = name.removeprefix("-")
         start = at + len(name) - len(bare)
         columns += _columns(bare, bare != name, text, start)
         at += len(name) + 1
-    columns.append(Column(Sql('r."id"'), down=False))
+    columns.append(SortColumn(Sql('r."id"'), down=False))
     return Order(text, tuple(columns), _by_time(text, columns))
 
 
-def _by_time(text: str, columns: list[Column]) -> ByTime | None:
+def _by_time(text: str, columns: list[SortColumn]) -> ByTime | None:
     asked = keys.find((text.split(",")[0].removeprefix("-"),))
     if asked is None or asked.key.kind != "time":
         return None
     value = expression(asked)
     known = Sql("{} <= ?", (float("inf"),)).fill(value)
-    return ByTime(known, _listed((Column(value, columns[0].down), *columns[1:])))
+    return ByTime(known, _listed((SortColumn(value, columns[0].down), *columns[1:])))
 
 
-def _listed(columns: Iterable[Column]) -> Sql:
+def _listed(columns: Iterable[SortColumn]) -> Sql:
     parts = [
         Sql(f"{{}} {'DESC' if column.down else 'ASC'} NULLS LAST").fill(column.value)
         for column in columns
@@ -114,7 +114,7 @@ def _listed(columns: Iterable[Column]) -> Sql:
     return Sql.join(", ", parts)
 
 
-def _fits(column: Column, value: Any) -> bool:
+def _fits(column: SortColumn, value: Any) -> bool:
     """Could this be a value of the column? Cursors come from outside."""
     if value is None or column.type is bool:
         return value is None or isinstance(value, bool)
@@ -123,7 +123,7 @@ def _fits(column: Column, value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _columns(name: str, down: bool, text: str, start: int) -> list[Column]:
+def _columns(name: str, down: bool, text: str, start: int) -> list[SortColumn]:
     asked = keys.named(name)
     if asked is None:
         raise keys.unknown(name, text, start, start + len(name))
@@ -131,15 +131,15 @@ def _columns(name: str, down: bool, text: str, start: int) -> list[Column]:
     if kind == "json":  # numbers first, in their order, then texts
         text_value = Sql("({} ->> '$')").fill(json_value(asked))
         number = _no_nan(Sql("TRY_CAST({} AS DOUBLE)").fill(text_value))
-        return [Column(number, down, float), Column(text_value, down)]
+        return [SortColumn(number, down, float), SortColumn(text_value, down)]
     if kind in ("text", "any", "member") or not asked.key.sql:
         what = f"rollouts cannot be sorted by {name}"
         raise QueryError(what, text, start, start + len(name))
     value = expression(asked)
     if kind in ("number", "time"):
         number = Sql("({})").fill(value) if asked.key.whole else _no_nan(value)
-        return [Column(number, down, float, asked.key.whole)]
-    return [Column(Sql("({})").fill(value), down, bool if kind == "bool" else str)]
+        return [SortColumn(number, down, float, asked.key.whole)]
+    return [SortColumn(Sql("({})").fill(value), down, bool if kind == "bool" else str)]
 
 
 def _no_nan(value: Sql) -> Sql:

@@ -17,14 +17,14 @@ from .values import Text
 if TYPE_CHECKING:
     from .store import Store
 
-Place = tuple[int, int]
-Places = list[Place]
+Bounds = tuple[int, int]
+"""Where a find begins and ends, in characters of its text."""
 
 _PRIVATE = range(0xE000, 0xF900)
 """Characters that stand for nothing: two that no text holds mark begin and end of a find."""
 
 
-def places(store: Store, test: Text, texts: Sequence[str], most: int) -> Iterator[Places]:
+def places(store: Store, test: Text, texts: Sequence[str], most: int) -> Iterator[list[Bounds]]:
     """For each text, begin and end of every find that is not empty; at most so many of each."""
     if test.kind == "regex":
         yield from (list(islice(found, most)) for found in _by_engine(store, test.text, texts))
@@ -34,7 +34,7 @@ def places(store: Store, test: Text, texts: Sequence[str], most: int) -> Iterato
         yield [match.span() for match in islice(pattern.finditer(text), most) if match[0]]
 
 
-def _by_engine(store: Store, pattern: str, texts: Sequence[str]) -> Iterator[Iterator[Place]]:
+def _by_engine(store: Store, pattern: str, texts: Sequence[str]) -> Iterator[Iterator[Bounds]]:
     used = set().union(*texts)
     free = [char for char in map(chr, _PRIVATE) if char not in used][:2]
     if len(free) < 2:
@@ -46,7 +46,7 @@ def _by_engine(store: Store, pattern: str, texts: Sequence[str]) -> Iterator[Ite
     return (_unmarked(text, *free) for text in marked)
 
 
-def _unmarked(text: str, begin: str, end: str) -> Iterator[Place]:
+def _unmarked(text: str, begin: str, end: str) -> Iterator[Bounds]:
     """The finds in a text that has two characters more for each of them."""
     at = extra = 0
     while (start := text.find(begin, at)) >= 0:

@@ -10,9 +10,9 @@ from rollscope.model import show
 from .compile import Query
 from .engine import Engine, select
 from .order import Order
+from .results import Result
 from .rows import COLUMNS, SHOWN, Row
 from .sql import Sql, all_of
-from .tables import Result
 from .window import Spread, window
 
 COUNT = Sql('count(r."superseded")')
@@ -25,7 +25,7 @@ _NEAR = 2000
 _VALUES = 20_000
 """Steps, or other whole numbers, that are counted one by one."""
 _TRIES = 3
-_Place = tuple[Any, ...]
+_SortValues = tuple[Any, ...]
 """Values of an order's columns; the last is the id."""
 
 
@@ -141,7 +141,7 @@ class Selection:
 
     def _window(
         self, offset: int, limit: int, beyond: Sql | None = None
-    ) -> list[tuple[Row | None, _Place]]:
+    ) -> list[tuple[Row | None, _SortValues]]:
         """Rows from a place on, each with its values of the order's columns."""
         for _ in range(_TRIES):
             reader = self._fresh().reader
@@ -169,7 +169,7 @@ class Selection:
 
     def _found(
         self, offset: int, limit: int, also: Sql | None = None, most: int | None = None
-    ) -> list[tuple[Row | None, _Place]]:
+    ) -> list[tuple[Row | None, _SortValues]]:
         """Rows of the order from a place on, among those for which `also` holds. `most` is how many
         these are, if known.
 
@@ -192,7 +192,7 @@ class Selection:
         found = self._sorted(places, offset, limit, also)
         return list(zip(self._rows([place[-1] for place in found]), found, strict=True))
 
-    def _split(self, found: list[tuple[Any, ...]]) -> list[tuple[Row | None, _Place]]:
+    def _split(self, found: list[tuple[Any, ...]]) -> list[tuple[Row | None, _SortValues]]:
         count = len(self.order.columns)
         return [(Row(self.columns, values[count:]), values[:count]) for values in found]
 

@@ -29,12 +29,12 @@ from .groups import Neighbours
 from .notes import Note
 from .order import DEFAULT_ORDER, parse_order
 from .overview import Failure, RibbonStep, Tally
+from .results import Result
 from .rows import COLUMNS, OpenedRollout, Row, Rows
 from .runs import RunSummary
 from .search import Search
 from .selection import Selection
 from .sql import Sql
-from .tables import Result
 from .tasks import Cell, Task
 from .through import through
 from .writing import Written

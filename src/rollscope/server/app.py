@@ -26,9 +26,8 @@ from ..store.read.asking import Asker, Stopped
 from . import shapes as s
 from .desk import Desk
 from .openapi import describe
-from .routes import ROUTES
+from .routes import ROUTES, Route
 from .security import Gate, Guard, client, refusal
-from .table import Route
 
 STATIC = Path(__file__).parent.parent / "viewer" / "static"
 BODY = 64_000
@@ -187,7 +186,7 @@ def _json(answer: Any) -> Response:
 def _refused(error: Exception) -> Response:
     """The answer to a question that cannot be answered. Our own errors are raised."""
     if isinstance(error, QueryError):
-        problem = s.Problem(
+        problem = s.Refusal(
             error=error.what,
             start=error.start,
             end=error.end,

@@ -87,7 +87,7 @@ def bundle(
     return count
 
 
-def _metrics(store: Store, rows: list[s.Row]) -> list[dict[str, Any]]:
+def _metrics(store: Store, rows: list[s.RolloutRow]) -> list[dict[str, Any]]:
     """What was logged by the runs of the selection."""
     runs = {(row.project, row.run): None for row in rows if row.run is not None}
     return [
@@ -198,7 +198,7 @@ class _Redacting(Desk):
         whole = [plain_text(message) for message in self.rollout(id).messages]
         return [m._replace(beginning=whole[m.n][: len(m.beginning)]) for m in sketches]
 
-    def previewed(self, row: s.Row) -> s.Row:
+    def previewed(self, row: s.RolloutRow) -> s.RolloutRow:
         """The row with previews of clean texts, for the same reason."""
         if self._clean is None:
             return row

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from ..checks import align
-from ..checks.align import Piece as Words
-from ..checks.align import text_of
+from ..checks.align import Words, text_of
 from ..model import Message, Rollout
 from . import params as p
 from . import shapes as s
@@ -16,7 +15,7 @@ from .desk import Desk
 from .rows import number, thin
 
 
-def compare(desk: Desk, ask: p.Compare) -> s.Compared:
+def compare(desk: Desk, ask: p.CompareOf) -> s.Compared:
     """Two or more rollouts, aligned by turn; the first is what the others are held against."""
     ids = [id for id in ask.ids.split(",") if id]
     if not 2 <= len(ids) <= 8:
@@ -40,9 +39,9 @@ def _compared(
     return s.Compared(
         rows=[thin(desk.opened(r.id or id).row) for id, r in zip(ids, rollouts, strict=True)],
         aligned=rows,
-        first=None if first is None else s.Divergence(row=first, char=min(offsets, default=0)),
+        first=None if first is None else s.FirstDifference(row=first, char=min(offsets, default=0)),
         differences=[
-            s.Difference(key=name, values=[_json_safe(v) for v in values])
+            s.DifferingField(key=name, values=[_json_safe(v) for v in values])
             for name, values in fields.items()
         ],
     )
@@ -112,14 +111,14 @@ SHOWN = 60_000
 """Characters of one message that a comparison carries."""
 
 
-def _whole(message: Message) -> list[s.Words]:
-    return [s.Words(same=True, text=text_of(message)[:SHOWN])]
+def _whole(message: Message) -> list[s.ShownWords]:
+    return [s.ShownWords(same=True, text=text_of(message)[:SHOWN])]
 
 
-def _words(pieces: list[Words], own: str) -> list[s.Words]:
+def _words(pieces: list[Words], own: str) -> list[s.ShownWords]:
     shown, words = 0, []
     for piece in pieces:
         if piece.kind in ("same", own) and shown < SHOWN:
-            words.append(s.Words(same=piece.kind == "same", text=piece.text[: SHOWN - shown]))
+            words.append(s.ShownWords(same=piece.kind == "same", text=piece.text[: SHOWN - shown]))
             shown += len(piece.text)
     return words

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from .shapes import Listed, Problem
-from .table import Route
+from .routes import Route
+from .shapes import ListedRow, Refusal
 from .version import VERSION
 
 _REF = "#/components/schemas/{name}"
@@ -17,7 +17,7 @@ _REF = "#/components/schemas/{name}"
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
     """OpenAPI 3.1 of these routes."""
-    types: list[Any] = [Problem]
+    types: list[Any] = [Refusal]
     for route in routes:
         types += [t for t in (route.answer, route.body) if t is not None]
         types.append(route.params)
@@ -46,7 +46,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
 def _operation(route: Route, by_type: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     problem = {
         "description": "Refused; the answer says why.",
-        "content": {"application/json": {"schema": by_type[Problem]}},
+        "content": {"application/json": {"schema": by_type[Refusal]}},
     }
     answer: dict[str, Any] = {"description": "As asked."}
     if route.stream:
@@ -88,7 +88,7 @@ def _close(components: dict[str, Any], asked: set[str]) -> None:
     """Answers carry every field, defaults too: say so, or clients must ask twice. Of the rows
     of a page they carry what was asked for."""
     for name, schema in components.items():
-        if name == Listed.__name__:
+        if name == ListedRow.__name__:
             for field in schema["properties"].values():
                 field.pop("default", None)
         elif name not in asked and "properties" in schema:

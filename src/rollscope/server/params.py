@@ -16,16 +16,16 @@ class Nothing(msgspec.Struct, kw_only=True):
     """No parameters."""
 
 
-class Selection(msgspec.Struct, kw_only=True):
+class SelectionOf(msgspec.Struct, kw_only=True):
     q: Text = ""
     """Query; empty: everything."""
 
 
-class PlaceOf(Selection, kw_only=True):
+class PlaceOf(SelectionOf, kw_only=True):
     order: Text = ""
 
 
-class PageOf(Selection, kw_only=True):
+class PageOf(SelectionOf, kw_only=True):
     order: Text = ""
     """Fields to sort by, `-` before one for descending; empty: newest step, group by group."""
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
@@ -37,22 +37,22 @@ class PageOf(Selection, kw_only=True):
     """Fields that the rows have besides `id`, with commas between; empty: all. Fewer are faster."""
 
 
-class FacetsOf(Selection, kw_only=True):
+class FacetsOf(SelectionOf, kw_only=True):
     keys: Text = "split,fate,stop_reason,error_kind,environment,dataset,tools,flags,labels"
     limit: Annotated[int, Meta(ge=1, le=200)] = 12
 
 
-class HistogramsOf(Selection, kw_only=True):
+class HistogramsOf(SelectionOf, kw_only=True):
     keys: Text = "reward,advantage,response_tokens,turns,step"
     bins: Annotated[int, Meta(ge=1, le=200)] = 40
 
 
-class RibbonOf(Selection, kw_only=True):
+class RibbonOf(SelectionOf, kw_only=True):
     metrics: Text = ""
     """Names of logged metrics to add, with commas between."""
 
 
-class TasksOf(Selection, kw_only=True):
+class TasksOf(SelectionOf, kw_only=True):
     kind: Text = ""
     """`flipped`, `regressed`, `mixed`, `never`, `always` or `not scored`; empty: all."""
     order: Text = "-flips"
@@ -60,7 +60,7 @@ class TasksOf(Selection, kw_only=True):
     at: Whole = 0
 
 
-class HistoryOf(Selection, kw_only=True):
+class HistoryOf(SelectionOf, kw_only=True):
     task: Text
     dataset: Text | None = None
     limit: Annotated[int, Meta(ge=1, le=20_000)] = 5000
@@ -94,12 +94,12 @@ class TokensOf(msgspec.Struct, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=200)] = 40
 
 
-class Compare(msgspec.Struct, kw_only=True):
+class CompareOf(msgspec.Struct, kw_only=True):
     ids: Annotated[str, Meta(max_length=2000, min_length=1)]
     """Two to eight ids with commas between; the first is what the others are held against."""
 
 
-class HitsOf(Selection, kw_only=True):
+class HitsOf(SelectionOf, kw_only=True):
     find: Text = ""
     """Words to find in this rollout besides the query's own."""
 

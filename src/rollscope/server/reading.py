@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from ..checks.align import plain_text
-from ..model import Message, Part, Span
+from ..model import Message, Part, Span, ToolCall
 from ..model.tokens import Tokens, is_int, to_list
 from ..query import NotFound
 from ..query.writing import Written, written_of
@@ -102,10 +102,8 @@ def _body(message: Message, n: int, start: int, chars: int) -> s.Body:
         text=whole[start : start + chars] if has_text else None,
         start_char=start,
         chars=len(whole),
-        parts=_pieces(message.content) if isinstance(message.content, list) else None,
-        tool_calls=[
-            s.Call(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls
-        ],
+        parts=_parts(message.content) if isinstance(message.content, list) else None,
+        tool_calls=[_call(call) for call in message.tool_calls],
         tool_call_id=message.tool_call_id,
         sampled=message.sampled,
         stop_reason=message.stop_reason,
@@ -118,22 +116,25 @@ def _body(message: Message, n: int, start: int, chars: int) -> s.Body:
     )
 
 
-def _pieces(parts: list[Part]) -> list[s.Piece]:
-    end, pieces = 0, []
+def _parts(parts: list[Part]) -> list[s.ShownPart]:
+    end, shown = 0, []
     for part in parts:
         end += len(part.text or "")
-        call = part.call
-        pieces.append(
-            s.Piece(
+        shown.append(
+            s.ShownPart(
                 type=part.type,
                 end=None if part.text is None else end,
                 image=part.image,
-                call=s.Call(id=call.id, name=call.name, arguments=call.arguments) if call else None,
+                call=None if part.call is None else _call(part.call),
                 id=part.id,
                 data=part.data,
             )
         )
-    return pieces
+    return shown
+
+
+def _call(call: ToolCall) -> s.ShownCall:
+    return msgspec.convert(call, s.ShownCall, from_attributes=True)
 
 
 def _marks(told: Any) -> dict[str, str]:
@@ -230,7 +231,7 @@ def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
     known = [message for message in written if message.versions]
     return s.Spans(
         spans=[
-            s.SpanRow(
+            s.ShownSpan(
                 name=span.name,
                 id=span.id,
                 parent=span.parent,
@@ -248,7 +249,7 @@ def spans(desk: Desk, _: p.Nothing, id: str) -> s.Spans:
             for span in found[:SPANS]
         ],
         turns=[
-            msgspec.convert(m, s.TurnRow, from_attributes=True)
+            msgspec.convert(m, s.ShownTurn, from_attributes=True)
             for m in written
             if m.sampled and m.start is not None and m.end is not None
         ],
@@ -267,11 +268,11 @@ def _version_of(span: Span, known: list[Written]) -> int | None:
     return known[at - 1].versions[-1] if at else None
 
 
-def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.Neighbours:
+def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.ShownNeighbours:
     """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
     id = desk.opened(id).row.id
     siblings = [thin(row) for row in desk.store.group(id)]
-    return s.Neighbours(siblings=siblings, **asdict(desk.store.neighbours(id)))
+    return s.ShownNeighbours(siblings=siblings, **asdict(desk.store.neighbours(id)))
 
 
 def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:
@@ -279,3 +280,16 @@ def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:
     rollout = desk.rollout(id)
     found = find_hits(desk.store, rollout, ask.q, ask.find)
     return s.Hits(hits=found)
+
+
+def label(desk: Desk, _: p.Nothing, body: s.Label) -> s.Done:
+    """Set or take back a label, or write a note."""
+    if not desk.can_label:
+        raise PermissionError("labels cannot be written here; start with --allow-labels")
+    if not body.label and not body.note:
+        raise ValueError("give a label or a note")
+    row = desk.opened(body.rollout).row
+    if body.message is not None and body.message >= (known := len(desk.outline(row.id))):
+        raise ValueError(f"the rollout has {known} messages, counted from 0")
+    desk.labels.write(row, body)
+    return s.Done()

@@ -14,7 +14,7 @@ from ..query.rows import Row
 from . import shapes as s
 from .shapes.rows import UNLISTED
 
-FIELDS = s.Row.__struct_fields__
+FIELDS = s.RolloutRow.__struct_fields__
 
 _FROM = {"duration": ("start", "end")}
 """Fields that are made of other columns than the one of their name."""
@@ -61,9 +61,9 @@ def _value(row: Row, field: str) -> Any:
     return _SHAPED[field](value) if field in _SHAPED else value
 
 
-def thin(row: Row) -> s.Row:
+def thin(row: Row) -> s.RolloutRow:
     """One rollout with all that a list can show."""
-    return s.Row(**{field: _value(row, field) for field in FIELDS})
+    return s.RolloutRow(**{field: _value(row, field) for field in FIELDS})
 
 
 def unlisted(row: Row) -> dict[str, Any]:
@@ -74,6 +74,6 @@ def unlisted(row: Row) -> dict[str, Any]:
 _UNASKED = dict.fromkeys(FIELDS, msgspec.UNSET)
 
 
-def listed(row: Row, fields: tuple[str, ...]) -> s.Listed:
+def listed(row: Row, fields: tuple[str, ...]) -> s.ListedRow:
     """One rollout with these fields: the others are not in the answer."""
-    return s.Listed(**_UNASKED | {field: _value(row, field) for field in fields})
+    return s.ListedRow(**_UNASKED | {field: _value(row, field) for field in fields})

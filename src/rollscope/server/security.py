@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .shapes import Problem
+from .shapes import Refusal
 
 COOKIE = "rollscope"
 DAY = 86_400
@@ -228,5 +228,5 @@ def token_given(headers: Headers) -> str | None:
 
 
 def refusal(code: int, why: str) -> Response:
-    body = msgspec.json.encode(Problem(error=why))
+    body = msgspec.json.encode(Refusal(error=why))
     return Response(body, code, media_type="application/json")

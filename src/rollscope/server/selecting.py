@@ -41,13 +41,13 @@ def status(desk: Desk, _: p.Nothing) -> s.Status:
 def runs(desk: Desk, _: p.Nothing) -> s.Runs:
     """Every run, the one last written to first."""
     live = desk.store.live_runs()
-    found = [convert(run, s.Run, from_attributes=True) for run in reversed(desk.store.runs())]
+    found = [convert(run, s.ListedRun, from_attributes=True) for run in reversed(desk.store.runs())]
     for run in found:
         run.live = (run.project, run.run) in live
     return s.Runs(runs=found)
 
 
-def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
+def rollouts(desk: Desk, ask: p.PageOf) -> s.ListedPage:
     """A window of a selection, thin."""
     order, fields = ask.order or DEFAULT_ORDER, _fields(ask.columns)
     generation = desk.generation  # before anything is read: what comes later is news
@@ -64,7 +64,7 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.Page:
         rows = list(selection[at : at + ask.limit])
         following = None
     reached = at + len(rows)
-    return s.Page(
+    return s.ListedPage(
         rows=[listed(row, fields) for row in rows],
         at=at,
         count=matched,
@@ -94,13 +94,13 @@ def _counts(desk: Desk, selection: Selection) -> tuple[int, int]:
     return desk.keep(("counts", selection.query.text), make)
 
 
-def place(desk: Desk, ask: p.PlaceOf, id: str) -> s.Place:
+def place(desk: Desk, ask: p.PlaceOf, id: str) -> s.PlaceInList:
     """Where a rollout stands in a selection: what a list scrolls to."""
     order = ask.order or DEFAULT_ORDER
-    return s.Place(at=desk.store.rollouts(ask.q, order=order).place(desk.store.find(id)))
+    return s.PlaceInList(at=desk.store.rollouts(ask.q, order=order).place(desk.store.find(id)))
 
 
-def start(desk: Desk, ask: p.Selection) -> s.Start:
+def start(desk: Desk, ask: p.SelectionOf) -> s.Start:
     """Where to begin reading: the newest group with mixed rewards, else the newest rollout."""
     id = desk.store.mixed(ask.q)
     if id is None:
@@ -109,7 +109,7 @@ def start(desk: Desk, ask: p.Selection) -> s.Start:
     return s.Start(id=id)
 
 
-def any_one(desk: Desk, ask: p.Selection) -> s.Start:
+def any_one(desk: Desk, ask: p.SelectionOf) -> s.Start:
     """A rollout of the selection, each as likely as any other."""
     selection = desk.store.rollouts(ask.q, order=DEFAULT_ORDER, columns=("id",))
     count, _ = _counts(desk, selection)
@@ -126,29 +126,28 @@ def facets(desk: Desk, ask: p.FacetsOf) -> s.Facets:
     return s.Facets(facets=[_facet(facet) for facet in found])
 
 
-def _facet(facet: Any) -> s.Facet:
-    values = [s.Value(value=_word(v.value), count=v.count) for v in facet.values]
+def _facet(facet: Any) -> s.ShownFacet:
+    values = [s.ShownValue(value=_word(v.value), count=v.count) for v in facet.values]
     if facet.missing and values:
-        values.append(s.Value(value=None, count=facet.missing))
-    return s.Facet(key=facet.key, values=values, more=facet.more)
+        values.append(s.ShownValue(value=None, count=facet.missing))
+    return s.ShownFacet(key=facet.key, values=values, more=facet.more)
 
 
 def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def values(desk: Desk, ask: p.ValuesOf) -> s.Facet:
+def values(desk: Desk, ask: p.ValuesOf) -> s.ShownFacet:
     """Values of a key that begin so, the commonest first: for completion."""
     found = desk.store.values(ask.key, ask.prefix)
-    listed = [s.Value(value=_word(v.value), count=v.count) for v in found]
-    return s.Facet(key=ask.key, values=listed)
+    listed = [s.ShownValue(value=_word(v.value), count=v.count) for v in found]
+    return s.ShownFacet(key=ask.key, values=listed)
 
 
 def keys(_: Desk, __: p.Nothing) -> s.Keys:
     """Every key of the query language."""
-    return s.Keys(
-        keys=[s.Key(name=key.name, match=key.kind, doc=key.doc) for key in query_keys.KEYS.values()]
-    )
+    known = query_keys.KEYS.values()
+    return s.Keys(keys=[s.ListedKey(name=k.name, match=k.kind, doc=k.doc) for k in known])
 
 
 def histograms(desk: Desk, ask: p.HistogramsOf) -> s.Histograms:
@@ -211,13 +210,13 @@ def history(desk: Desk, ask: p.HistoryOf) -> s.History:
     )
 
 
-def funnel(desk: Desk, ask: p.Selection) -> s.Funnel:
+def funnel(desk: Desk, ask: p.SelectionOf) -> s.Funnel:
     """generated → scored → kept → trained, and where each rollout ended; counts add up."""
     stages = desk.store.funnel(ask.q)
     return s.Funnel(total=stages[0].count, stages=stages, ends=desk.store.fates(ask.q))
 
 
-def failures(desk: Desk, ask: p.Selection) -> s.Failures:
+def failures(desk: Desk, ask: p.SelectionOf) -> s.Failures:
     """Failures by whose fault they were, each with an example."""
     found = desk.store.failures(ask.q, 1)
     ids = ",".join(f'"{id}"' for failure in found[:100] for id in failure.examples)

@@ -41,7 +41,7 @@ def _news(desk: Desk) -> s.News:
     return s.News(generation=desk.generation, rollouts=rollouts)
 
 
-async def search(desk: Desk, ask: p.Selection) -> AsyncIterator[tuple[str, Any]]:
+async def search(desk: Desk, ask: p.SelectionOf) -> AsyncIterator[tuple[str, Any]]:
     """Rollouts as they are found, with progress; closing the line ends the search."""
     running = await anyio.to_thread.run_sync(
         lambda: desk.store.search(ask.q, columns=COLUMNS, limit=FOUND)
@@ -54,6 +54,9 @@ async def search(desk: Desk, ask: p.Selection) -> AsyncIterator[tuple[str, Any]]
                 return
             rows = [thin(row) for row in found.rows]
             _, scanned, total, done, more = found
-            yield "found", s.Found(rows=rows, scanned=scanned, total=total, done=done, more=more)
+            yield (
+                "found",
+                s.SearchNews(rows=rows, scanned=scanned, total=total, done=done, more=more),
+            )
     finally:
         running.cancel()

@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What this server is. */
+        /** What this server is and may. */
         get: operations["status"];
         put?: never;
         post?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every run. */
+        /** Every run, the one last written to first. */
         get: operations["runs"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A window of a selection. */
+        /** A window of a selection, thin. */
         get: operations["rollouts"];
         put?: never;
         post?: never;
@@ -62,7 +62,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Where to begin reading. */
+        /** Where to begin reading: the newest group with mixed rewards, else the newest rollout. */
         get: operations["start"];
         put?: never;
         post?: never;
@@ -79,7 +79,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A random rollout. */
+        /** A rollout of the selection, each as likely as any other. */
         get: operations["any_one"];
         put?: never;
         post?: never;
@@ -96,7 +96,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Counts per value. */
+        /** How often each value of these keys stands in a selection. */
         get: operations["facets"];
         put?: never;
         post?: never;
@@ -113,7 +113,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Histograms. */
+        /** Histograms of these numbers over a selection. */
         get: operations["histograms"];
         put?: never;
         post?: never;
@@ -130,7 +130,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Steps of runs. */
+        /** Each step of each run and split in numbers, and the metrics that were logged. */
         get: operations["ribbon"];
         put?: never;
         post?: never;
@@ -147,7 +147,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tasks over time. */
+        /** Tasks over time, by kind, sorted. */
         get: operations["tasks"];
         put?: never;
         post?: never;
@@ -164,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One task over time. */
+        /** One task: every rollout of it, by run, step and place. */
         get: operations["history"];
         put?: never;
         post?: never;
@@ -181,7 +181,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What became of them. */
+        /** generated → scored → kept → trained, and where each rollout ended; counts add up. */
         get: operations["funnel"];
         put?: never;
         post?: never;
@@ -198,7 +198,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What failed. */
+        /** Failures by whose fault they were, each with an example. */
         get: operations["failures"];
         put?: never;
         post?: never;
@@ -215,7 +215,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Keys of the query language. */
+        /** Every key of the query language. */
         get: operations["keys"];
         put?: never;
         post?: never;
@@ -232,7 +232,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Values of a key. */
+        /** Values of a key that begin so, the commonest first: for completion. */
         get: operations["values"];
         put?: never;
         post?: never;
@@ -249,7 +249,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Rollouts aligned. */
+        /** Two or more rollouts, aligned by turn; the first is what the others are held against. */
         get: operations["compare"];
         put?: never;
         post?: never;
@@ -266,7 +266,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One rollout. */
+        /** A whole rollout but for its spans, and with a window of its messages at most. */
         get: operations["detail"];
         put?: never;
         post?: never;
@@ -283,7 +283,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Its place in a selection. */
+        /** Where a rollout stands in a selection: what a list scrolls to. */
         get: operations["place"];
         put?: never;
         post?: never;
@@ -300,7 +300,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A window of its messages. */
+        /** A window of messages; long texts are cut. */
         get: operations["messages"];
         put?: never;
         post?: never;
@@ -317,7 +317,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One message, from a place on. */
+        /** One message, its text from a place on. */
         get: operations["text"];
         put?: never;
         post?: never;
@@ -334,7 +334,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tokens and streams of a window of its messages. */
+        /** The tokens of a window of messages, with every stream. */
         get: operations["tokens"];
         put?: never;
         post?: never;
@@ -351,7 +351,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One stream over all its tokens. */
+        /** One stream over all tokens of a rollout, in buckets, with its extremes. */
         get: operations["strip"];
         put?: never;
         post?: never;
@@ -368,7 +368,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Its spans. */
+        /** Every timed call inside a rollout, and when the policy itself was writing. */
         get: operations["spans"];
         put?: never;
         post?: never;
@@ -385,7 +385,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Siblings, the groups beside, the same task at other steps. */
+        /** Where a rollout stands: its siblings, the groups beside it, its task at other steps. */
         get: operations["neighbours"];
         put?: never;
         post?: never;
@@ -402,7 +402,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Where the words stand. */
+        /** Where the query's text terms, or `find`, stand in this rollout. */
         get: operations["hits"];
         put?: never;
         post?: never;
@@ -421,7 +421,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Label a rollout. */
+        /** Set or take back a label, or write a note. */
         post: operations["label"];
         delete?: never;
         options?: never;
@@ -436,7 +436,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What is new, as events. */
+        /** Tells when the store has changed: its generation, and how many rollouts there are. */
         get: operations["events"];
         put?: never;
         post?: never;
@@ -453,7 +453,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A text search, as events. */
+        /** Rollouts as they are found, with progress; closing the line ends the search. */
         get: operations["search"];
         put?: never;
         post?: never;
@@ -468,10 +468,10 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Problem
+         * Refusal
          * @description Why a request was refused, for the person who made it.
          */
-        Problem: {
+        Refusal: {
             error: string;
             /** @default null */
             start: number | null;
@@ -499,13 +499,13 @@ export interface components {
         };
         /** Runs */
         Runs: {
-            runs: components["schemas"]["Run"][];
+            runs: components["schemas"]["ListedRun"][];
         };
         /**
-         * Run
+         * ListedRun
          * @description A run as `query.runs.RunSummary` tells it, but for where it lies on disk.
          */
-        Run: {
+        ListedRun: {
             project: string;
             run: string;
             rollouts: number;
@@ -521,11 +521,11 @@ export interface components {
             live: boolean;
         };
         /**
-         * Page
+         * ListedPage
          * @description A window of a selection.
          */
-        Page: {
-            rows: components["schemas"]["Listed"][];
+        ListedPage: {
+            rows: components["schemas"]["ListedRow"][];
             at: number;
             count: number;
             /** @default 0 */
@@ -536,10 +536,10 @@ export interface components {
             generation: string;
         };
         /**
-         * Listed
+         * ListedRow
          * @description One rollout of a page: `id`, and those of the other fields that were asked for.
          */
-        Listed: {
+        ListedRow: {
             /** @description Joins the other tables. */
             id: string;
             /** @description Project. */
@@ -625,17 +625,17 @@ export interface components {
         };
         /** Facets */
         Facets: {
-            facets: components["schemas"]["Facet"][];
+            facets: components["schemas"]["ShownFacet"][];
         };
-        /** Facet */
-        Facet: {
+        /** ShownFacet */
+        ShownFacet: {
             key: string;
-            values: components["schemas"]["Value"][];
+            values: components["schemas"]["ShownValue"][];
             /** @default 0 */
             more: number;
         };
-        /** Value */
-        Value: {
+        /** ShownValue */
+        ShownValue: {
             value: string | null;
             count: number;
         };
@@ -706,9 +706,9 @@ export interface components {
          * Task
          * @description One task over all steps, splits and runs of a selection.
          *
-         *         Rates are shares of solved rollouts at one step; rollouts without a reward, and those
-         *         whose reward is NaN, are left out of them. First and last rate are means over the runs and
-         *         splits that have this step; without steps there is neither.
+         *         A rate is the share of solved rollouts at one step, leaving out rollouts without a reward or
+         *         with NaN. First and last rate are means over the runs and splits that have this step. A task
+         *         without steps has neither.
          */
         Task: {
             dataset: string | null;
@@ -739,7 +739,7 @@ export interface components {
             task: string;
             /** @default null */
             dataset: string | null;
-            rows: components["schemas"]["Row"][];
+            rows: components["schemas"]["RolloutRow"][];
             count: number;
             /** @default null */
             preview: string | null;
@@ -747,10 +747,10 @@ export interface components {
             reference: unknown;
         };
         /**
-         * Row
+         * RolloutRow
          * @description One rollout, thin: what a list shows. Its fields are the columns that the schema lists.
          */
-        Row: {
+        RolloutRow: {
             /** @description Joins the other tables. */
             id: string;
             /**
@@ -967,29 +967,29 @@ export interface components {
             examples: string[];
             q: string;
             /** @default null */
-            example: components["schemas"]["Row"] | null;
+            example: components["schemas"]["RolloutRow"] | null;
         };
         /** Keys */
         Keys: {
-            keys: components["schemas"]["Key"][];
+            keys: components["schemas"]["ListedKey"][];
         };
         /**
-         * Key
+         * ListedKey
          * @description A key of the query language.
          */
-        Key: {
+        ListedKey: {
             name: string;
             match: string;
             doc: string;
         };
         /** Compared */
         Compared: {
-            rows: components["schemas"]["Row"][];
+            rows: components["schemas"]["RolloutRow"][];
             aligned: components["schemas"]["Aligned"][];
             /** @default null */
-            first: components["schemas"]["Divergence"] | null;
+            first: components["schemas"]["FirstDifference"] | null;
             /** @default [] */
-            differences: components["schemas"]["Difference"][];
+            differences: components["schemas"]["DifferingField"][];
         };
         /**
          * Aligned
@@ -1011,30 +1011,30 @@ export interface components {
             /** @default null */
             name: string | null;
             /** @default [] */
-            words: components["schemas"]["Words"][];
+            words: components["schemas"]["ShownWords"][];
         };
         /**
-         * Words
+         * ShownWords
          * @description A run of text: `same` as in the rollouts beside it, or only its own.
          */
-        Words: {
+        ShownWords: {
             same: boolean;
             text: string;
         };
         /**
-         * Divergence
+         * FirstDifference
          * @description The first place where the texts part: in aligned row `row`, `char` characters in.
          */
-        Divergence: {
+        FirstDifference: {
             row: number;
             /** @default 0 */
             char: number;
         };
         /**
-         * Difference
+         * DifferingField
          * @description A field in which the compared rollouts are not alike; values in their order.
          */
-        Difference: {
+        DifferingField: {
             key: string;
             values: unknown[];
         };
@@ -1095,7 +1095,7 @@ export interface components {
              * @default {}
              */
             meta: Record<string, never>;
-            row: components["schemas"]["Row"];
+            row: components["schemas"]["RolloutRow"];
             /** @default [] */
             notes: components["schemas"]["Note"][];
             /** @default [] */
@@ -1157,9 +1157,9 @@ export interface components {
             /** @default 0 */
             chars: number;
             /** @default null */
-            parts: components["schemas"]["Piece"][] | null;
+            parts: components["schemas"]["ShownPart"][] | null;
             /** @default [] */
-            tool_calls: components["schemas"]["Call"][];
+            tool_calls: components["schemas"]["ShownCall"][];
             /** @default null */
             tool_call_id: string | null;
             /** @default null */
@@ -1180,24 +1180,27 @@ export interface components {
             tokens: number | null;
         };
         /**
-         * Piece
+         * ShownPart
          * @description One part of a message; `end` is the end of its text in the message's text.
          */
-        Piece: {
+        ShownPart: {
             type: string;
             /** @default null */
             end: number | null;
             /** @default null */
             image: string | null;
             /** @default null */
-            call: components["schemas"]["Call"] | null;
+            call: components["schemas"]["ShownCall"] | null;
             /** @default null */
             id: string | null;
             /** @default null */
             data: unknown;
         };
-        /** Call */
-        Call: {
+        /**
+         * ShownCall
+         * @description A call of a tool; all its fields are there, also those that are not known.
+         */
+        ShownCall: {
             /** @default null */
             id: string | null;
             /** @default null */
@@ -1206,10 +1209,10 @@ export interface components {
             arguments: unknown;
         };
         /**
-         * Place
+         * PlaceInList
          * @description Where a rollout stands in a selection, from 0; null: it is not in it.
          */
-        Place: {
+        PlaceInList: {
             /** @default null */
             at: number | null;
         };
@@ -1272,14 +1275,14 @@ export interface components {
         };
         /** Spans */
         Spans: {
-            spans: components["schemas"]["SpanRow"][];
+            spans: components["schemas"]["ShownSpan"][];
             /** @default [] */
-            turns: components["schemas"]["TurnRow"][];
+            turns: components["schemas"]["ShownTurn"][];
             /** @default 0 */
             cut: number;
         };
-        /** SpanRow */
-        SpanRow: {
+        /** ShownSpan */
+        ShownSpan: {
             name: string;
             /** @default null */
             id: string | null;
@@ -1307,10 +1310,10 @@ export interface components {
             version: number | null;
         };
         /**
-         * TurnRow
+         * ShownTurn
          * @description A message that the policy wrote, as a stretch of time.
          */
-        TurnRow: {
+        ShownTurn: {
             message: number;
             /** @default null */
             name: string | null;
@@ -1320,10 +1323,10 @@ export interface components {
             versions: number[];
         };
         /**
-         * Neighbours
+         * ShownNeighbours
          * @description Where a rollout stands: its siblings, the groups beside it, its task at other steps.
          */
-        Neighbours: {
+        ShownNeighbours: {
             /** @default null */
             previous_group: string | null;
             /** @default null */
@@ -1332,7 +1335,7 @@ export interface components {
             earlier: string | null;
             /** @default null */
             later: string | null;
-            siblings: components["schemas"]["Row"][];
+            siblings: components["schemas"]["RolloutRow"][];
         };
         /** Hits */
         Hits: {
@@ -1385,11 +1388,11 @@ export interface components {
             rollouts: number;
         };
         /**
-         * Found
+         * SearchNews
          * @description Told on `/api/search` while a text search goes on.
          */
-        Found: {
-            rows: components["schemas"]["Row"][];
+        SearchNews: {
+            rows: components["schemas"]["RolloutRow"][];
             scanned: number;
             total: number;
             done: boolean;
@@ -1428,7 +1431,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1437,7 +1440,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1446,7 +1449,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1455,7 +1458,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1484,7 +1487,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1493,7 +1496,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1502,7 +1505,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1511,7 +1514,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1538,7 +1541,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page"];
+                    "application/json": components["schemas"]["ListedPage"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1547,7 +1550,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1556,7 +1559,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1565,7 +1568,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1574,7 +1577,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1605,7 +1608,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1614,7 +1617,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1623,7 +1626,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1632,7 +1635,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1663,7 +1666,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1672,7 +1675,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1681,7 +1684,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1690,7 +1693,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1723,7 +1726,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1732,7 +1735,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1741,7 +1744,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1750,7 +1753,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1783,7 +1786,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1792,7 +1795,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1801,7 +1804,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1810,7 +1813,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1842,7 +1845,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1851,7 +1854,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1860,7 +1863,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1869,7 +1872,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1904,7 +1907,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1913,7 +1916,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1922,7 +1925,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1931,7 +1934,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -1965,7 +1968,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1974,7 +1977,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1983,7 +1986,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -1992,7 +1995,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2023,7 +2026,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2032,7 +2035,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2041,7 +2044,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2050,7 +2053,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2081,7 +2084,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2090,7 +2093,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2099,7 +2102,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2108,7 +2111,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2137,7 +2140,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2146,7 +2149,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2155,7 +2158,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2164,7 +2167,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2187,7 +2190,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Facet"];
+                    "application/json": components["schemas"]["ShownFacet"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2196,7 +2199,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2205,7 +2208,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2214,7 +2217,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2223,7 +2226,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2254,7 +2257,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2263,7 +2266,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2272,7 +2275,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2281,7 +2284,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2315,7 +2318,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2324,7 +2327,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2333,7 +2336,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2342,7 +2345,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2367,7 +2370,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Place"];
+                    "application/json": components["schemas"]["PlaceInList"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2376,7 +2379,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2385,7 +2388,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2394,7 +2397,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2403,7 +2406,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2438,7 +2441,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2447,7 +2450,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2456,7 +2459,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2465,7 +2468,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2500,7 +2503,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2509,7 +2512,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2518,7 +2521,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2527,7 +2530,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2561,7 +2564,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2570,7 +2573,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2579,7 +2582,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2588,7 +2591,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2621,7 +2624,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2630,7 +2633,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2639,7 +2642,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2648,7 +2651,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2679,7 +2682,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2688,7 +2691,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2697,7 +2700,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2706,7 +2709,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2728,7 +2731,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Neighbours"];
+                    "application/json": components["schemas"]["ShownNeighbours"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2737,7 +2740,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2746,7 +2749,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2755,7 +2758,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2764,7 +2767,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2798,7 +2801,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2807,7 +2810,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2816,7 +2819,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2825,7 +2828,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2858,7 +2861,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2867,7 +2870,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2876,7 +2879,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2885,7 +2888,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2914,7 +2917,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2923,7 +2926,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2932,7 +2935,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2941,7 +2944,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };
@@ -2972,7 +2975,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2981,7 +2984,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2990,7 +2993,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2999,7 +3002,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["Refusal"];
                 };
             };
         };

@@ -5,8 +5,8 @@ type Schemas = components["schemas"];
 
 export type Num = number | string | null;
 export type Status = Schemas["Status"];
-export type Run = Schemas["Run"];
-export type Row = Schemas["Row"];
+export type Run = Schemas["ListedRun"];
+export type Row = Schemas["RolloutRow"];
 
 /** Fields that the rows of a selection always have: what lists show. */
 export const LISTED = [
@@ -35,22 +35,22 @@ export const LISTED = [
 /** A row of a selection. Other fields are there if the table shows them. */
 export type Listed = Pick<Row, "id" | (typeof LISTED)[number]> & Partial<Row>;
 /** A window of a selection that was asked for with what every list shows. */
-export type Page = Omit<Schemas["Page"], "rows"> & { rows: Listed[] };
+export type Page = Omit<Schemas["ListedPage"], "rows"> & { rows: Listed[] };
 export type Detail = Schemas["Detail"];
 export type Outline = Schemas["Outline"];
 export type Note = Schemas["Note"];
 export type Body = Schemas["Body"];
 export type Bodies = Schemas["Bodies"];
-export type Piece = Schemas["Piece"];
-export type Call = Schemas["Call"];
+export type Piece = Schemas["ShownPart"];
+export type Call = Schemas["ShownCall"];
 export type TokenBlock = Schemas["TokenBlock"];
 export type TokenBlocks = Schemas["TokenBlocks"];
 export type Strip = Schemas["Strip"];
-export type SpanRow = Schemas["SpanRow"];
+export type SpanRow = Schemas["ShownSpan"];
 export type Spans = Schemas["Spans"];
-export type Neighbours = Schemas["Neighbours"];
+export type Neighbours = Schemas["ShownNeighbours"];
 export type Start = Schemas["Start"];
-export type Facet = Schemas["Facet"];
+export type Facet = Schemas["ShownFacet"];
 export type Facets = Schemas["Facets"];
 export type Histogram = Schemas["Histogram"];
 export type Histograms = Schemas["Histograms"];
@@ -69,8 +69,8 @@ export type Aligned = Schemas["Aligned"];
 export type Side = Schemas["Side"];
 export type Hit = Schemas["Hit"];
 export type Hits = Schemas["Hits"];
-export type Key = Schemas["Key"];
+export type Key = Schemas["ListedKey"];
 export type Keys = Schemas["Keys"];
-export type Values = Schemas["Facet"];
+export type Values = Schemas["ShownFacet"];
 export type Label = Schemas["Label"];
-export type Problem = Schemas["Problem"];
+export type Problem = Schemas["Refusal"];

@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
-from .rows import Row
+from .rows import RolloutRow
 
 
-class Difference(msgspec.Struct, kw_only=True):
+class DifferingField(msgspec.Struct, kw_only=True):
     """A field in which the compared rollouts are not alike; values in their order."""
 
     key: str
     values: list[Any]
 
 
-class Words(msgspec.Struct, kw_only=True):
+class ShownWords(msgspec.Struct, kw_only=True):
     """A run of text: `same` as in the rollouts beside it, or only its own."""
 
     same: bool
@@ -29,7 +29,7 @@ class Side(msgspec.Struct, kw_only=True):
     n: int | None = None
     role: str | None = None
     name: str | None = None
-    words: list[Words] = []
+    words: list[ShownWords] = []
 
 
 class Aligned(msgspec.Struct, kw_only=True):
@@ -39,7 +39,7 @@ class Aligned(msgspec.Struct, kw_only=True):
     sides: list[Side]
 
 
-class Divergence(msgspec.Struct, kw_only=True):
+class FirstDifference(msgspec.Struct, kw_only=True):
     """The first place where the texts part: in aligned row `row`, `char` characters in."""
 
     row: int
@@ -47,7 +47,7 @@ class Divergence(msgspec.Struct, kw_only=True):
 
 
 class Compared(msgspec.Struct, kw_only=True):
-    rows: list[Row]
+    rows: list[RolloutRow]
     aligned: list[Aligned]
-    first: Divergence | None = None
-    differences: list[Difference] = []
+    first: FirstDifference | None = None
+    differences: list[DifferingField] = []

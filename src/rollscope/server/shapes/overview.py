@@ -9,10 +9,10 @@ import msgspec
 from ...query.facets import Histogram
 from ...query.overview import Failure, StepNumbers, Tally
 from ...query.tasks import Task
-from .rows import Number, Row
+from .rows import Number, RolloutRow
 
 
-class Run(msgspec.Struct, kw_only=True):
+class ListedRun(msgspec.Struct, kw_only=True):
     """A run as `query.runs.RunSummary` tells it, but for where it lies on disk."""
 
     project: str
@@ -27,24 +27,24 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 class Runs(msgspec.Struct, kw_only=True):
-    runs: list[Run]
+    runs: list[ListedRun]
 
 
-class Value(msgspec.Struct, kw_only=True):
+class ShownValue(msgspec.Struct, kw_only=True):
     value: str | None
     """Null: not known."""
     count: int
 
 
-class Facet(msgspec.Struct, kw_only=True):
+class ShownFacet(msgspec.Struct, kw_only=True):
     key: str
-    values: list[Value]
+    values: list[ShownValue]
     more: int = 0
     """Distinct values beyond those listed."""
 
 
 class Facets(msgspec.Struct, kw_only=True):
-    facets: list[Facet]
+    facets: list[ShownFacet]
 
 
 class Histograms(msgspec.Struct, kw_only=True):
@@ -74,7 +74,7 @@ class History(msgspec.Struct, kw_only=True):
 
     task: str
     dataset: str | None = None
-    rows: list[Row]
+    rows: list[RolloutRow]
     count: int
     preview: str | None = None
     reference: Any = None
@@ -89,7 +89,7 @@ class Funnel(msgspec.Struct, kw_only=True):
 class ShownFailure(Failure, kw_only=True, frozen=True):
     """Rollouts that failed in the same way, with one of them to show."""
 
-    example: Row | None = None
+    example: RolloutRow | None = None
 
 
 class Failures(msgspec.Struct, kw_only=True):

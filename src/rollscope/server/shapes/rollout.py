@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from ...model import ToolCall
 from ...query import groups
 from ...query.notes import Note
-from .rows import Number, Row, Unlisted
+from .rows import Number, RolloutRow, Unlisted
 
 
 class Outline(msgspec.Struct, kw_only=True):
@@ -26,19 +27,17 @@ class Outline(msgspec.Struct, kw_only=True):
     reward: list[Number]
 
 
-class Call(msgspec.Struct, kw_only=True):
-    id: str | None = None
-    name: str | None = None
-    arguments: Any = None
+class ShownCall(ToolCall, omit_defaults=False):
+    """A call of a tool; all its fields are there, also those that are not known."""
 
 
-class Piece(msgspec.Struct, kw_only=True):
+class ShownPart(msgspec.Struct, kw_only=True):
     """One part of a message; `end` is the end of its text in the message's text."""
 
     type: str
     end: int | None = None
     image: str | None = None
-    call: Call | None = None
+    call: ShownCall | None = None
     id: str | None = None
     data: Any = None
 
@@ -53,8 +52,8 @@ class Body(msgspec.Struct, kw_only=True):
     text: str | None = None
     start_char: int = 0
     chars: int = 0
-    parts: list[Piece] | None = None
-    tool_calls: list[Call] = []
+    parts: list[ShownPart] | None = None
+    tool_calls: list[ShownCall] = []
     tool_call_id: str | None = None
     sampled: bool | None = None
     stop_reason: str | None = None
@@ -74,7 +73,7 @@ class Bodies(msgspec.Struct, kw_only=True):
 class Detail(Unlisted, kw_only=True):
     """A whole rollout but for its spans, and with a window of its messages at most."""
 
-    row: Row
+    row: RolloutRow
     notes: list[Note] = msgspec.field(default_factory=list)
     streams: list[str] = msgspec.field(default_factory=list)
     """Names of the token streams that at least one message has."""
@@ -129,7 +128,7 @@ class Strip(msgspec.Struct, kw_only=True):
     highest_at: tuple[int, int] | None = None
 
 
-class SpanRow(msgspec.Struct, kw_only=True):
+class ShownSpan(msgspec.Struct, kw_only=True):
     name: str
     id: str | None = None
     parent: str | None = None
@@ -146,7 +145,7 @@ class SpanRow(msgspec.Struct, kw_only=True):
     """Policy version at work: as the span says, else that of the message it belongs to."""
 
 
-class TurnRow(msgspec.Struct, kw_only=True):
+class ShownTurn(msgspec.Struct, kw_only=True):
     """A message that the policy wrote, as a stretch of time."""
 
     message: int
@@ -158,16 +157,16 @@ class TurnRow(msgspec.Struct, kw_only=True):
 
 
 class Spans(msgspec.Struct, kw_only=True):
-    spans: list[SpanRow]
-    turns: list[TurnRow] = []
+    spans: list[ShownSpan]
+    turns: list[ShownTurn] = []
     cut: int = 0
     """Spans left out because there are too many for one answer."""
 
 
-class Neighbours(groups.Neighbours, kw_only=True, frozen=True):
+class ShownNeighbours(groups.Neighbours, kw_only=True, frozen=True):
     """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
 
-    siblings: list[Row]
+    siblings: list[RolloutRow]
 
 
 class Hit(msgspec.Struct, kw_only=True):

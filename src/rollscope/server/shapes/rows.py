@@ -61,7 +61,7 @@ else:
     Unlisted = msgspec.defstruct("Unlisted", map(_field, UNLISTED), kw_only=True)
 
 
-class Row(Listable, kw_only=True):
+class RolloutRow(Listable, kw_only=True):
     """One rollout, thin: what a list shows. Its fields are the columns that the schema lists."""
 
     duration: Number = None
@@ -70,14 +70,14 @@ class Row(Listable, kw_only=True):
     """Did a later launch make it again?"""
 
 
-class Listed(Row, kw_only=True):
+class ListedRow(RolloutRow, kw_only=True):
     """One rollout of a page: `id`, and those of the other fields that were asked for."""
 
 
-class Page(msgspec.Struct, kw_only=True):
+class ListedPage(msgspec.Struct, kw_only=True):
     """A window of a selection."""
 
-    rows: list[Listed]
+    rows: list[ListedRow]
     at: int
     """Place of the first row in the selection."""
     count: int
@@ -89,7 +89,7 @@ class Page(msgspec.Struct, kw_only=True):
     generation: str = ""
 
 
-class Place(msgspec.Struct, kw_only=True):
+class PlaceInList(msgspec.Struct, kw_only=True):
     """Where a rollout stands in a selection, from 0; null: it is not in it."""
 
     at: int | None = None
@@ -101,10 +101,10 @@ class Start(msgspec.Struct, kw_only=True):
     id: str | None = None
 
 
-class Found(msgspec.Struct, kw_only=True):
+class SearchNews(msgspec.Struct, kw_only=True):
     """Told on `/api/search` while a text search goes on."""
 
-    rows: list[Row]
+    rows: list[RolloutRow]
     scanned: int
     total: int
     done: bool

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 
-class Problem(msgspec.Struct, kw_only=True):
+class Refusal(msgspec.Struct, kw_only=True):
     """Why a request was refused, for the person who made it."""
 
     error: str
@@ -32,7 +32,7 @@ class Status(msgspec.Struct, kw_only=True):
     """Nothing recorded yet: (trainer, the line to type)."""
 
 
-class Key(msgspec.Struct, kw_only=True):
+class ListedKey(msgspec.Struct, kw_only=True):
     """A key of the query language."""
 
     name: str
@@ -41,7 +41,7 @@ class Key(msgspec.Struct, kw_only=True):
 
 
 class Keys(msgspec.Struct, kw_only=True):
-    keys: list[Key]
+    keys: list[ListedKey]
 
 
 class Label(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
