@@ -20,6 +20,7 @@ from stored import Stored, complaints, flat
 
 from rollscope import capture
 from rollscope.adapters import open_instruct
+from rollscope.adapters._seam import is_ours, original
 from rollscope.adapters.open_instruct import hook
 from rollscope.model import Rollout
 
@@ -319,7 +320,7 @@ def test_a_sabotaged_adapter_changes_nothing(
         return [result(0), result(5, scores=[1.0] * N), result(1), result(2)]
 
     for name in hook.SEAMS:
-        monkeypatch.setattr(data_loader, name, getattr(data_loader, name).original)
+        monkeypatch.setattr(data_loader, name, original(getattr(data_loader, name)))
     plain = prepared(run(make_actor(sent())))
     monkeypatch.undo()
     monkeypatch.setenv("ROLLSCOPE_DIR", str(own_store))
@@ -328,10 +329,10 @@ def test_a_sabotaged_adapter_changes_nothing(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("sabotage")
 
-    for name in ("convert_group", "on_host", "number", "_example", "_end", "_Arrived"):
+    for name in ("convert_group", "on_host", "numbers", "_example", "_end", "_Arrived"):
         monkeypatch.setattr(hook, name, broken)
     for name in ("joined", "_arrived", "_take", "_record", "_trained", "_annotate"):
-        monkeypatch.setattr(hook.Recorder, name, broken)
+        monkeypatch.setattr(hook.DataRecorder, name, broken)
     watched = prepared(run(make_actor(sent())))
     assert len(plain) == len(watched) == 2
     for one, other in zip(plain, watched, strict=True):
@@ -351,10 +352,10 @@ def test_what_the_engine_sent_is_not_changed(own_store: Path) -> None:
 
 def test_off_means_untouched(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in hook.SEAMS:
-        monkeypatch.setattr(data_loader, name, getattr(data_loader, name).original)
+        monkeypatch.setattr(data_loader, name, original(getattr(data_loader, name)))
     monkeypatch.setenv("ROLLSCOPE", "off")
     open_instruct.install()
-    assert not any(isinstance(getattr(data_loader, name), hook.Seam) for name in hook.SEAMS)
+    assert not any(is_ours(getattr(data_loader, name)) for name in hook.SEAMS)
 
 
 def test_a_seam_travels_by_name_to_rays_actors() -> None:

@@ -35,25 +35,22 @@ def install() -> None:
     `ROLLSCOPE=off` nothing is touched.
     """
     from ...capture.settings import setting
-    from .hook import MODULE, SEAMS, recorder, replace
+    from .hook import MODULE, SEAMS, recorder, seams
 
     with capture.guard("adapter open-instruct: install"):
         if setting("ROLLSCOPE") is False:
             return
         loader = importlib.import_module(MODULE)
-        missing = [name for name in SEAMS if not replace(loader, name, getattr(recorder, name))]
-        if missing:
-            capture.report(
-                "open-instruct",
-                f"{loader.__file__} has no {', '.join(missing)}: rollouts or their fates are not "
-                "recorded. Supported is open-instruct of August 2026",
-            )
-        for module, name, watch in (
+        seams.trainer = f"open-instruct in {loader.__file__}"
+        lost = "rollouts or their fates are not recorded. Supported: open-instruct of August 2026"
+        seams.watch(loader, {name: getattr(recorder, name) for name in SEAMS}, lost)
+        for module, name, watcher in (
             ("open_instruct.model_utils", "print_rich_single_line_metrics", recorder.metrics),
             ("open_instruct.grpo_utils", "maybe_evaluate", recorder.maybe_evaluate),
         ):
             if module in sys.modules:
-                replace(sys.modules[module], name, watch)
+                lost = "metrics are not recorded. Supported: open-instruct of August 2026"
+                seams.watch(sys.modules[module], {name: watcher}, lost)
         _name_the_run(loader)
 
 
@@ -76,22 +73,12 @@ def main(arguments: list[str]) -> None:
 def _name_the_run(loader: Any) -> None:
     """Project and run, as open-instruct has them: the project is an option of its parser, the
     run's name is made by the script and given to the actor that prepares the data."""
-    from .hook import recorder
+    from .hook import methods, recorder
 
     utils = sys.modules.get("open_instruct.utils")
-    parser = getattr(utils, "ArgumentParserPlus", None)
-    if parser is not None and not hasattr(parser, "_rollscope"):
-        parse = parser.parse_args_into_dataclasses
-
-        def parse_args_into_dataclasses(self: Any, *args: Any, **kwargs: Any) -> Any:
-            parsed = parse(self, *args, **kwargs)
-            with capture.guard("adapter open-instruct: options"):
-                found = [getattr(p, "wandb_project", None) for p in parsed]
-                recorder.project = next((name for name in found if name), recorder.project)
-            return parsed
-
-        parser.parse_args_into_dataclasses = parse_args_into_dataclasses
-        parser._rollscope = True
+    if utils is not None:
+        options = {"ArgumentParserPlus.parse_args_into_dataclasses": recorder.options}
+        methods.watch(utils, options, "the project has no name of its own")
     actor = getattr(loader, "DataPreparationActor", None)
     if actor is not None and not isinstance(actor, _NamedActor):
         loader.DataPreparationActor = _NamedActor(actor)

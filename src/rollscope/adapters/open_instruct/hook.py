@@ -9,24 +9,23 @@
 
 The rows of a merged batch are the groups' own list objects: by them a row is known, whatever
 is taken out between. The loop runs in a Ray actor whose class is pickled by value, with these
-names in it; a `Seam` is pickled by name, and puts itself in place where it arrives.
+names in it; so they are pickled by name, and put in place where they arrive.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ... import capture
 from ...model import Error, Rollout
-from .._arrays import number, on_host
-from .._later import Later
+from .._arrays import numbers, on_host
+from .._record import Later, converted
 from .._repeats import Repeats
+from .._seam import Seams, Watching
 from .convert import convert_group
 
 MODULE = "open_instruct.data_loader"
@@ -50,19 +49,28 @@ class _Arrived(NamedTuple):
     error: BaseException | None = None
 
 
-class _Row(NamedTuple):
+class _KeptSample(NamedTuple):
     """A sample that may be trained on; `response` keeps the object, and so its id, alive."""
 
     key: str
     response: Any
 
 
-class Recorder:
+class _Round(NamedTuple):
+    """What groups are asked for: one step of training, or one evaluation."""
+
+    dataset: Any
+    tokenizer: Any
+    step: int | None
+    is_eval: bool
+
+
+class DataRecorder:
     """What is known between the seams, in one process."""
 
     def __init__(self) -> None:
         self.local = threading.local()
-        self.rows: dict[int, _Row] = {}
+        self.rows: dict[int, _KeptSample] = {}
         self.packed: tuple[Any, list[Any], list[Any]] | None = None
         self.step: int | None = None
         self.repeats = Repeats()
@@ -80,85 +88,86 @@ class Recorder:
                 seams=SEAMS,
                 asked=True,
             )
-            self.later = Later("open-instruct", self.run) if self.run is not None else None
+            self.later = Later.of("open-instruct", self.run) if self.run is not None else None
         return self.run
 
     # -- the seams ---------------------------------------------------------------------
 
     def accumulate_inference_batches(
-        self, original: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
+        self,
+        inference_results_Q: Any,
+        dataset: Any,
+        tokenizer: Any = None,
+        training_step: int | None = None,
+        replenish_prompts: bool = False,
+    ) -> Watching:
         """Every group that arrives for one step, or one round of evaluation."""
-        bound: dict[str, Any] = {}
-        with capture.guard("adapter open-instruct: accumulate_inference_batches"):
-            if self.joined() is not None:
-                call = inspect.signature(original).bind(*args, **kwargs)
-                call.apply_defaults()
-                queue = _Noting(call.arguments["inference_results_Q"])
-                bound = dict(call.arguments)
-                call.arguments["inference_results_Q"] = queue
-                self.local.arrived, self.local.queue = [], queue
-                args, kwargs = call.args, call.kwargs
+        if self.joined() is None:
+            return
+        queue = _Noting(inference_results_Q)
+        self.local.arrived, self.local.queue = [], queue
+        asked = _Round(dataset, tokenizer, training_step, not replenish_prompts)
         try:
-            out = original(*args, **kwargs)
+            yield {"inference_results_Q": queue}
         except BaseException as error:
-            with capture.guard("adapter open-instruct: accumulate_inference_batches"):
-                # What a time-out put back into the queue will come again.
-                if type(error).__name__ != "Empty":
-                    self._take(bound)
+            # What a time-out put back into the queue will come again.
+            if type(error).__name__ != "Empty":
+                self._take(asked)
             raise
-        with capture.guard("adapter open-instruct: accumulate_inference_batches"):
-            self._take(bound)
-        return out
+        self._take(asked)
 
-    def process_group(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def process_group(self, result: Any) -> Watching:
         """One group, before and after it is filtered."""
-        result = kwargs.get("result", args[0] if args else None)
         try:
-            group = original(*args, **kwargs)
+            group = yield
         except BaseException as error:
-            with capture.guard("adapter open-instruct: process_group"):
-                self._arrived(_Arrived(result, "failed", error))
+            self._arrived(_Arrived(result, "failed", error))
             raise
-        with capture.guard("adapter open-instruct: process_group"):
-            self._arrived(_Arrived(result, "filtered" if group is None else "kept"))
-        return group
+        self._arrived(_Arrived(result, "filtered" if group is None else "kept"))
 
-    def maybe_mask_truncated_completions(
-        self, original: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        before: list[Any] = []
-        result = kwargs.get("result", args[0] if args else None)
-        with capture.guard("adapter open-instruct: maybe_mask_truncated_completions"):
-            before = list(result.responses)
-        batch = original(*args, **kwargs)
-        with capture.guard("adapter open-instruct: maybe_mask_truncated_completions"):
-            kept = {id(response) for response in result.responses}
-            for response in before:
-                row = self.rows.get(id(response))
-                if row is not None and id(response) not in kept:
-                    self._annotate(row.key, fate="dropped", fate_reason=TRUNCATED)
-        return batch
+    def maybe_mask_truncated_completions(self, result: Any) -> Watching:
+        before = list(result.responses)
+        yield
+        kept = {id(response) for response in result.responses}
+        for response in before:
+            row = self.rows.get(id(response))
+            if row is not None and id(response) not in kept:
+                self._annotate(row.key, fate="dropped", fate_reason=TRUNCATED)
 
-    def pack_sequences(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def pack_sequences(self, responses: Any) -> Watching:
         """Which row is in which packed sequence: its mask holds the row's number plus one."""
-        packed = original(*args, **kwargs)
-        with capture.guard("adapter open-instruct: pack_sequences"):
-            responses = kwargs.get("responses", args[1] if len(args) > 1 else [])
-            self.packed = (packed, list(responses), list(packed.response_masks))
-        return packed
+        packed = yield
+        self.packed = (packed, list(responses), list(packed.response_masks))
 
     def prepare_collated_data_for_workers(
-        self, original: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        out = original(*args, **kwargs)
-        with capture.guard("adapter open-instruct: prepare_collated_data_for_workers"):
-            packed = kwargs.get("packed_sequences", args[0] if args else None)
-            world = kwargs.get("dp_world_size", args[1] if len(args) > 1 else 1)
-            known, self.packed = self.packed, None
-            if known is not None and known[0] is packed:
-                self._trained(packed.advantages, known[1], known[2], world)
-        return out
+        self, packed_sequences: Any, dp_world_size: int
+    ) -> Watching:
+        yield
+        known, self.packed = self.packed, None
+        if known is not None and known[0] is packed_sequences:
+            self._trained(packed_sequences.advantages, known[1], known[2], dp_world_size)
+
+    def metrics(self, metrics: Mapping[str, Any]) -> Watching:
+        """`print_rich_single_line_metrics`: what is printed at each step, tracked or not."""
+        step = metrics.get("training_step", getattr(self.local, "eval_step", None))
+        run = self.joined() if step is not None else None
+        if run is not None:
+            run.metrics(int(step), numbers(metrics))
+        yield
+
+    def maybe_evaluate(self, training_step: int | None = None) -> Watching:
+        """The step of an evaluation: its metrics do not say it."""
+        self.local.eval_step = training_step
+        try:
+            yield
+        finally:
+            self.local.eval_step = None
+
+    def options(self) -> Watching:
+        """`parse_args_into_dataclasses`: the project is an option of open-instruct's parser."""
+        parsed = yield
+        found = [getattr(p, "wandb_project", None) for p in parsed]
+        self.project = next((name for name in found if name), self.project)
 
     # -- what was seen -----------------------------------------------------------------
 
@@ -167,10 +176,10 @@ class Recorder:
         if found is not None:
             found.append(arrived)
 
-    def _take(self, bound: Mapping[str, Any]) -> None:
+    def _take(self, asked: _Round) -> None:
         """Record all groups of one call; from here on their rows are known by their objects."""
         arrived = getattr(self.local, "arrived", None)
-        if not bound or arrived is None or self.later is None:
+        if arrived is None or self.later is None:
             return
         processed = {id(group.result) for group in arrived}
         stale = [
@@ -179,45 +188,35 @@ class Recorder:
             if id(result) not in processed and hasattr(result, "responses")
         ]
         self.local.arrived, self.local.queue = None, None
-        is_eval = not bound.get("replenish_prompts")
-        if not is_eval:
-            self.rows, self.step = {}, bound.get("training_step")
+        if not asked.is_eval:
+            self.rows, self.step = {}, asked.step
         for group in [*arrived, *stale]:
-            keys = [self._key(group.result, is_eval, j) for j in range(len(group.result.responses))]
-            if group.outcome == "kept" and not is_eval:
-                for key, response in zip(keys, group.result.responses, strict=True):
-                    self.rows[id(response)] = _Row(key, response)
-            self.later(self._record, group, keys, dict(bound), is_eval, time.time())
+            responses = group.result.responses
+            keys = [self._key(group.result, asked.is_eval, j) for j in range(len(responses))]
+            if group.outcome == "kept" and not asked.is_eval:
+                for key, response in zip(keys, responses, strict=True):
+                    self.rows[id(response)] = _KeptSample(key, response)
+            self.later(self._record, group, keys, asked, time.time())
 
     def _key(self, result: Any, is_eval: bool, sample: int) -> str:
         """Unique in this launch: `prompt_id` is the epoch (or the step) and the dataset index."""
         split = "eval" if is_eval else "train"
         return self.repeats.unique(f"open-instruct/{split}/{result.prompt_id}/{sample}")
 
-    def _record(
-        self,
-        group: _Arrived,
-        keys: list[str],
-        bound: Mapping[str, Any],
-        is_eval: bool,
-        end: float,
-    ) -> None:
-        problems: list[str] = []
-        step = bound.get("training_step")
-        found = convert_group(
+    def _record(self, group: _Arrived, keys: list[str], asked: _Round, end: float) -> None:
+        found = converted(
+            "open-instruct",
+            convert_group,
             group.result,
-            **_example(bound, group.result.index),
-            tokenizer=bound.get("tokenizer"),
-            split="eval" if is_eval else "train",
-            step=step if is_eval else None,
+            **_example(asked.dataset, group.result.index),
+            tokenizer=asked.tokenizer,
+            split="eval" if asked.is_eval else "train",
+            step=asked.step if asked.is_eval else None,
             end=end,
-            problems=problems,
         )
-        for text in dict.fromkeys(problems):
-            capture.report("open-instruct", text)
         for key, rollout in zip(keys, found, strict=True):
             rollout.key = key
-            _end(rollout, group, step)
+            _end(rollout, group, asked.step)
         if self.run is not None:
             self.run.log(found)
 
@@ -250,46 +249,14 @@ class Recorder:
                 self._annotate(row.key, fate="masked", trained_step=step)
         if lost:
             text = f"{lost} of {len(responses)} trained rows match no rollout"
-            capture.report("open-instruct", text)
+            capture.report("adapter open-instruct", text)
 
     def _annotate(self, key: str, **facts: Any) -> None:
         if self.run is not None and self.later is not None:
-            self.later(functools.partial(self.run.annotate, key=key, **facts))
-
-    def metrics(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """`print_rich_single_line_metrics`: what is printed at each step, tracked or not."""
-        with capture.guard("adapter open-instruct: metrics"):
-            values = kwargs.get("metrics", args[0] if args else {})
-            step = values.get("training_step", getattr(self.local, "eval_step", None))
-            run = self.joined() if step is not None else None
-            if run is not None:
-                run.metrics(int(step), {k: v for k, v in values.items() if number(v) is not None})
-        return original(*args, **kwargs)
-
-    def maybe_evaluate(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """The step of an evaluation: its metrics do not say it."""
-        self.local.eval_step = kwargs.get("training_step", args[1] if len(args) > 1 else None)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self.local.eval_step = None
+            self.later(self.run.annotate, key=key, **facts)
 
 
-recorder = Recorder()
-
-
-class Seam:
-    """Stands in the place of a function. Pickled by name, it arrives as that process's own."""
-
-    def __init__(self, module: str, name: str, original: Any, watch: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, original)
-        self.module, self.name, self.original, self.watch = module, name, original, watch
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.watch(self.original, args, kwargs)
-
-    def __reduce__(self) -> Any:
-        return seam, (self.module, self.name)
+recorder = DataRecorder()
 
 
 def seam(module: str, name: str) -> Any:
@@ -300,14 +267,9 @@ def seam(module: str, name: str) -> Any:
     return getattr(sys.modules[module], name)
 
 
-def replace(module: Any, name: str, watch: Callable[..., Any]) -> bool:
-    """Put a seam in place. False if there is no such function."""
-    original = getattr(module, name, None)
-    if original is None:
-        return False
-    if not isinstance(original, Seam):
-        setattr(module, name, Seam(module.__name__, name, original, watch))
-    return True
+seams = Seams("open-instruct", "open-instruct", arrive=seam)
+"""Functions of modules. Ray sends the actor's class by value, with these names in it."""
+methods = Seams("open-instruct", "open-instruct")
 
 
 class _Noting:
@@ -326,10 +288,10 @@ class _Noting:
         return getattr(self._queue, name)
 
 
-def _example(bound: Mapping[str, Any], index: Any) -> dict[str, Any]:
+def _example(dataset: Any, index: Any) -> dict[str, Any]:
     """The row of the dataset that a group was made of, under the names that `convert` knows."""
     names = sys.modules.get("open_instruct.dataset_transformation")
-    row = bound["dataset"][index]
+    row = dataset[index]
 
     def of(constant: str, usual: str) -> Any:
         return row.get(getattr(names, constant, usual))
