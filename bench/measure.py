@@ -72,7 +72,7 @@ def peer(name: str, kind: str) -> dict[str, float]:
 
 
 def sealing(kind: str) -> dict[str, float]:
-    """CPU of sealing two full logs of this workload as a writer's helper does, in one process;
+    """CPU of sealing two full logs of this workload as a writer's sealer does, in one process;
     and the bytes left."""
     with tempfile.TemporaryDirectory() as folder:
         directory, count, raw = _unsealed(kind, Path(folder), logs=2)

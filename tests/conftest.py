@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`ROLLSCOPE_DIR` in a temporary directory; no other Rollscope variable is set.
 
-    Sealing by helper processes is off: they would outlive the test. Tests of it turn it on.
+    Sealing by processes of their own is off: they would outlive the test. Tests of it turn it on.
     """
     for name in list(os.environ):
         if name == "ROLLSCOPE" or name.startswith("ROLLSCOPE_"):

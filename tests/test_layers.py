@@ -290,7 +290,7 @@ def test_a_room_that_knows_another_is_found(tmp_path: Path, file: str, text: str
         ("adapters/verl/hook.py", "from ...store.write import log"),
         ("sinks/mlflow.py", "from .mlflow_trace import told\nfrom . import _chat, base"),
         ("formats/__init__.py", "from . import columns"),
-        ("store/read/reader.py", "from .bodies import Bodies\nfrom ..paths import root"),
+        ("store/read/reader.py", "from .bodies import BodyReader\nfrom ..paths import root"),
         ("store/write/log.py", "run([python, '-m', 'rollscope.store.seal', directory])"),
     ],
 )

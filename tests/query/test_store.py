@@ -212,8 +212,8 @@ def test_sql_reads_the_store_and_nothing_else(store: Store, tmp_path: Path) -> N
 def test_a_search_tells_the_newest_first_and_ends_where_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollscope.store.read.reader._FIRST_PIECE", 1)
-    monkeypatch.setattr("rollscope.store.read.reader._LARGEST_PIECE", 1)
+    monkeypatch.setattr("rollscope.store.read.reader._FIRST_SLICE", 1)
+    monkeypatch.setattr("rollscope.store.read.reader._LARGEST_SLICE", 1)
     for name in ("first", "second", "third"):
         with rollscope.init(project="p", run=name, dir=tmp_path) as run:
             run.log([Rollout(step=1, messages=[Message(role="user", content="a needle")])])

@@ -19,7 +19,7 @@ import pytest
 import rollscope.server.selecting as selecting
 from rollscope.query import Store
 from rollscope.server import routes
-from rollscope.store.read.asking import Asker, Stopped
+from rollscope.store.read.cancel import Cancellable, Cancelled
 
 from .conftest import serving
 
@@ -27,35 +27,35 @@ ENDLESS = "SELECT sum(hash(a.range + b.range)) FROM range(1000000) a, range(1000
 """Days of work for the engine."""
 
 
-def test_a_query_ends_when_its_asker_leaves(store_dir: Path) -> None:
-    store, asker, ended = Store(store_dir), Asker(), threading.Event()
+def test_a_query_ends_when_its_client_leaves(store_dir: Path) -> None:
+    store, client, ended = Store(store_dir), Cancellable(), threading.Event()
     outcome: list[Exception] = []
 
     def ask() -> None:
         try:
-            asker.run(lambda: store.sql(ENDLESS).fetchall())
+            client.run(lambda: store.sql(ENDLESS).fetchall())
         except Exception as error:
             outcome.append(error)
         ended.set()
 
     threading.Thread(target=ask, daemon=True).start()
     while not ended.wait(0.05):
-        asker.stop()
-    assert isinstance(outcome[0], Stopped)
-    with pytest.raises(Stopped):
-        asker.run(lambda: store.rollouts("").count())
+        client.cancel()
+    assert isinstance(outcome[0], Cancelled)
+    with pytest.raises(Cancelled):
+        client.run(lambda: store.rollouts("").count())
     assert store.rollouts("").count() > 0, "others go on asking"
     store.close()
 
 
 def test_an_interruption_that_nobody_asked_for_is_an_error(store_dir: Path) -> None:
-    asker = Asker()
+    client = Cancellable()
 
     def work() -> None:
         raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
 
     with pytest.raises(duckdb.InterruptException):
-        asker.run(work)
+        client.run(work)
 
 
 def test_the_server_ends_the_query_of_a_client_that_hangs_up(

@@ -15,7 +15,7 @@ from rollscope.model.schema import TABLES, VERSION
 from rollscope.store import frames
 from rollscope.store.read.reader import Reader
 from rollscope.store.seal.compact import compact
-from rollscope.store.seal.segment import Refused, remove_log, seal
+from rollscope.store.seal.segment import CannotSeal, remove_log, seal
 from rollscope.store.writers import WriterInfo, write_info
 
 
@@ -125,7 +125,7 @@ def test_a_log_shorter_than_its_writer_wrote_is_not_sealed(tmp_path: Path) -> No
     write_info(log.directory, info)
     log.path.write_bytes(seen)  # a file system that does not show the rest yet
     with Reader(tmp_path) as reader:
-        with pytest.raises(Refused, match=r"of the .* bytes that its writer wrote"):
+        with pytest.raises(CannotSeal, match=r"of the .* bytes that its writer wrote"):
             seal(log.directory, log.name)
         (told,) = compact(log.directory, grace=0).refused
         assert log.name in told
@@ -326,7 +326,7 @@ def test_a_newer_log_is_read_and_never_sealed(tmp_path: Path) -> None:
     with Reader(tmp_path) as reader:
         assert count(reader) == 1
         assert "newer" in named(reader)
-        with pytest.raises(Refused):
+        with pytest.raises(CannotSeal):
             seal(log.directory, log.name)
         assert log.path.exists() and not list((log.directory / "segments").iterdir())
 

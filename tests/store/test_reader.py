@@ -8,6 +8,7 @@ import pytest
 from store_logs import LogFile, rollouts
 
 from rollscope.model import Fact, Message, Rollout, Span, Tokens, schema
+from rollscope.store.read.bodies import BodyReader
 from rollscope.store.read.reader import Reader
 from rollscope.store.seal.compact import compact
 from rollscope.store.seal.segment import connect, seal
@@ -240,6 +241,26 @@ def test_any_text_is_a_name_of_a_run(tmp_path: Path, name: str) -> None:
         seal(log.directory, log.name)
         reader.refresh()
         assert row(reader, "r0", "project, run, step") == (name, name, 0)
+
+
+def test_a_rollout_is_read_that_is_sealed_while_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogFile(tmp_path)
+    log.log(*rollouts(1))
+    find = BodyReader.find
+    with Reader(tmp_path) as reader:
+
+        def find_and_seal(bodies: BodyReader, id: str) -> object:
+            found = find(bodies, id)
+            if log.path.exists():
+                seal(log.directory, log.name)
+                assert reader.refresh()
+            return found
+
+        monkeypatch.setattr(BodyReader, "find", find_and_seal)
+        read = reader.get("r0")
+    assert read is not None and len(read.messages) == 2
 
 
 def test_the_engine_prints_nothing_where_programs_write_their_answers(tmp_path: Path) -> None:

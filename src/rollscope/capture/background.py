@@ -331,12 +331,12 @@ _SMALL = 64 << 10
 def _is_small_end(entry: Entry) -> bool:
     """The end of an open rollout finds room in a full queue. Otherwise it would stay open for
     ever."""
-    return entry.place == "close" and entry.size < _SMALL
+    return entry.phase == "close" and entry.size < _SMALL
 
 
 def _counted_as(entry: Entry) -> str:
     """What is lost with it: without its end, a rollout is still there."""
-    return "pieces" if entry.place == "close" else entry.kind
+    return "pieces" if entry.phase == "close" else entry.kind
 
 
 def _unforeseen(error: Exception) -> CannotWrite:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ..store.writers import Problem
+from ..store.writers import WriterProblem
 
 logger = logging.getLogger("rollscope")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,7 +32,7 @@ class Problems:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._by_text: dict[str, Problem] = {}
+        self._by_text: dict[str, WriterProblem] = {}
         self._told: dict[str, int] = {}
 
     def add(self, text: str) -> bool:
@@ -41,7 +41,7 @@ class Problems:
         with self._lock:
             if len(self._by_text) >= _MOST and text not in self._by_text:
                 text = "more problems than are kept apart"
-            seen = self._by_text.setdefault(text, Problem(text=text, count=0, first=now))
+            seen = self._by_text.setdefault(text, WriterProblem(text=text, count=0, first=now))
             seen.count += 1
             seen.last = now
             return seen.count == self._told.get(text, 0) + 1
@@ -56,11 +56,11 @@ class Problems:
         with self._lock:
             self._told = {text: problem.count for text, problem in self._by_text.items()}
 
-    def list(self, told: dict[str, int]) -> list[Problem]:
+    def list(self, told: dict[str, int]) -> list[WriterProblem]:
         """The problems met since `told`."""
         with self._lock:
             return [
-                Problem(text=p.text, count=p.count - n, first=p.first, last=p.last)
+                WriterProblem(text=p.text, count=p.count - n, first=p.first, last=p.last)
                 for p in self._by_text.values()
                 if p.count > (n := told.get(p.text, 0))
             ]

@@ -20,7 +20,7 @@ from ..model.identity import id_maker
 from ..model.normalise import text
 from ..model.redact import Redactor, redact_fact, redact_rollout
 from ..model.sample import Sampler
-from ..store.write.log import Entry, LogWriter, Place
+from ..store.write.log import Entry, LogWriter, Phase
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
 from . import forwarding
 from .annotation import named_facts
@@ -268,14 +268,14 @@ class Run:
             swallowed("run.rollout", error)
             return LiveRollout(None, Rollout())
 
-    def put_head(self, head: Rollout, id: str, place: Place) -> bool:
+    def put_head(self, head: Rollout, id: str, phase: Phase) -> bool:
         """The beginning or the end of a live rollout."""
         try:
-            line = wire.rollout_line(head, is_open=place == "open", problems=odd)
+            line = wire.rollout_line(head, is_open=phase == "open", problems=odd)
         except Exception:
-            self._background.drop("rollouts" if place == "open" else "pieces", _NOT_ENCODED)
+            self._background.drop("rollouts" if phase == "open" else "pieces", _NOT_ENCODED)
             raise
-        return self._background.put(Entry(line, "rollouts", id, place))
+        return self._background.put(Entry(line, "rollouts", id, phase))
 
     def put_piece(self, line: wire.Line, id: str, is_own: bool = True) -> bool:
         """What a live rollout grew by; one of another process is only handed on."""

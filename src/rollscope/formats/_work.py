@@ -28,7 +28,7 @@ import msgspec
 from ..model import Rollout
 
 if TYPE_CHECKING:
-    from ..store.read.many import Whole
+    from ..store.read.bodies import StoredRollout
 
 SHARD = 64 << 20
 """Bytes after which a shard of lines ends, at the next end of a group."""
@@ -76,7 +76,7 @@ class Source(Protocol):
 
     def ids(self, is_full: IsFull) -> Iterator[str]: ...
 
-    def wholes(self, is_full: IsFull) -> Iterator[Whole]: ...
+    def wholes(self, is_full: IsFull) -> Iterator[StoredRollout]: ...
 
 
 class Target(Protocol):
@@ -104,7 +104,9 @@ class Work:
             self._save(State(total=total, secret=secrets.token_hex(16)))
         self.state = msgspec.json.decode((self.folder / "state.json").read_bytes(), type=State)
 
-    def run(self, target: Target, wholes: Callable[[Iterator[str]], Iterator[Whole]]) -> State:
+    def run(
+        self, target: Target, wholes: Callable[[Iterator[str]], Iterator[StoredRollout]]
+    ) -> State:
         """Write all that is left and put it in its place."""
         chosen = _Chosen(self.folder / "ids", self.state.rollouts)
         while self.state.rollouts < self.state.total:
@@ -183,7 +185,9 @@ def _read(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 class _Shard:
-    def __init__(self, chosen: _Chosen, wholes: Callable[[Iterator[str]], Iterator[Whole]]) -> None:
+    def __init__(
+        self, chosen: _Chosen, wholes: Callable[[Iterator[str]], Iterator[StoredRollout]]
+    ) -> None:
         self._chosen = chosen
         self._wholes = wholes
         self.taken = 0
@@ -197,7 +201,7 @@ class _Shard:
             self.taken += 1
             yield id
 
-    def wholes(self, is_full: IsFull) -> Iterator[Whole]:
+    def wholes(self, is_full: IsFull) -> Iterator[StoredRollout]:
         return self._wholes(self.ids(is_full))
 
 

@@ -14,7 +14,7 @@ from rollscope.model import grouping
 if TYPE_CHECKING:
     from rollscope.model import Rollout
     from rollscope.model.redact import Redactor
-    from rollscope.store.read.many import Whole
+    from rollscope.store.read.bodies import StoredRollout
 
     from .store import Store
 
@@ -32,7 +32,7 @@ def export(
     cleaner = Cleaner(clean, bytes.fromhex(work.state.secret)) if clean is not None else None
     done = work.state.rollouts
 
-    def wholes(ids: Iterator[str]) -> Iterator[Whole]:
+    def wholes(ids: Iterator[str]) -> Iterator[StoredRollout]:
         nonlocal done
         for whole in store.through(ids):
             whole.rollout = outgoing(whole, cleaner, plan.format != "parquet")
@@ -53,7 +53,7 @@ def chosen(store: Store, query: str, order: str) -> Iterator[tuple[str, bool]]:
         before = group
 
 
-def outgoing(whole: Whole, cleaner: Cleaner | None, with_tags: bool = True) -> Rollout:
+def outgoing(whole: StoredRollout, cleaner: Cleaner | None, with_tags: bool = True) -> Rollout:
     """The rollout as it is given away: redacted, and where the format has no table of facts, with
     people's labels and checks' flags in `meta`."""
     rollout = whole.rollout

@@ -21,7 +21,7 @@ from rollscope.model.schema import METRICS
 from rollscope.model.wire import facts_line, rollout_line
 from rollscope.store.header import Header
 from rollscope.store.lines import Spool
-from rollscope.store.read.many import Whole
+from rollscope.store.read.bodies import StoredRollout
 from rollscope.store.read.records import to_facts
 from rollscope.store.seal.segment import build, connect
 from rollscope.store.tables import columns, rows, stage
@@ -168,7 +168,7 @@ class _Logs:
         self.size = 0
         """Bytes of all lines."""
 
-    def add(self, spool: Spool, whole: Whole) -> None:
+    def add(self, spool: Spool, whole: StoredRollout) -> None:
         rollout = whole.rollout
         log = self._log(rollout.project, rollout.run, rollout.launch, rollout.worker, whole.writer)
         self._put(spool, log, rollout_line(rollout, is_open=whole.is_open or None).encode())

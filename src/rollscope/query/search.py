@@ -1,6 +1,6 @@
 """A search that shows what it finds while it runs.
 
-Messages are read piece by piece, the newest first and small pieces before large ones, so
+Messages are read slice by slice, the newest first and small slices before large ones, so
 first hits come early; in between it can be ended. A rollout is told once, as soon as what
 was read of it makes the query hold. Where a hit can *end* that (a text term under a
 negation), nothing is told before everything was read. If a file goes away (compaction, `rm`)
@@ -47,7 +47,7 @@ class Search:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """End the search, also in the middle of a piece."""
+        """End the search, also in the middle of a slice."""
         self._cancelled = True
         if self._cursor is not None:
             self._cursor.interrupt()
@@ -76,12 +76,12 @@ class Search:
 
     def _run(self) -> Iterator[Found]:
         query = self._query
-        self._cursor, pieces = self._engine.reader.pieces("messages")
-        total = sum(size for _, size in pieces)
+        self._cursor, slices = self._engine.reader.slices("messages")
+        total = sum(size for _, size in slices)
         scanned = 0
         yield Found([], 0, total, False)
         if query.terms and query.hits_only_add:
-            for relation, size in pieces:
+            for relation, size in slices:
                 if self._cancelled or self._left == 0:
                     return
                 for rows in self._look_at(relation):
@@ -99,7 +99,7 @@ class Search:
             yield Found(rows, total, total, done=True, more=self._left == 0)
 
     def _look_at(self, relation: str) -> Iterator[list[Row]]:
-        """Search one piece, and ask for the rollouts that had a hit in it, some at a time."""
+        """Search one slice, and ask for the rollouts that had a hit in it, some at a time."""
         found = self._rows(hits_of(self._query, relation))
         for id, *terms in found:
             before = self._hits.get(id, [False] * len(terms))

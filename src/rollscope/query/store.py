@@ -36,12 +36,11 @@ from .search import Search
 from .selection import Selection
 from .sql import Sql
 from .tasks import Cell, Task
-from .through import through
+from .walk import walk
 from .writing import Written
 
 if TYPE_CHECKING:
-    from rollscope.store.read.bodies import Sketch
-    from rollscope.store.read.many import Whole
+    from rollscope.store.read.bodies import Sketch, StoredRollout
     from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
@@ -189,10 +188,10 @@ class Store:
 
     # -- many rollouts ---------------------------------------------------------------------
 
-    def through(self, ids: Iterable[str]) -> Iterator[Whole]:
+    def through(self, ids: Iterable[str]) -> Iterator[StoredRollout]:
         """Whole rollouts, one after the other, however many: for exports."""
         self.reader.refresh()
-        return through(self.reader, ids)
+        return walk(self.reader, ids)
 
     def files(self, table: str) -> list[str]:
         """The exact list of Parquet files of a table, for other engines."""

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..query import NotFound, QueryError, Store
-from ..store.read.asking import Asker, Stopped
+from ..store.read.cancel import Cancellable, Cancelled
 from . import shapes as s
 from .desk import Desk
 from .openapi import describe
@@ -124,18 +124,18 @@ async def _plain(
 
 async def _while_awaited(request: Request, work: Callable[[], Response]) -> Response:
     """What `work` gives. Its queries are ended when the client goes away."""
-    asker = Asker()
+    queries = Cancellable()
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
         while True:  # until the work has noticed
-            asker.stop()
+            queries.cancel()
             await anyio.sleep(AGAIN)
 
     watching = asyncio.create_task(watch())
     try:
-        return await anyio.to_thread.run_sync(asker.run, work)
+        return await anyio.to_thread.run_sync(queries.run, work)
     finally:
         watching.cancel()
 
@@ -193,7 +193,7 @@ def _refused(error: Exception) -> Response:
             suggestions=list(error.nearest),
         )
         return Response(msgspec.json.encode(problem), 400, media_type="application/json")
-    if isinstance(error, Stopped):
+    if isinstance(error, Cancelled):
         return Response(status_code=499)  # nobody reads it
     if isinstance(error, NotFound):
         return refusal(404, str(error))

@@ -285,7 +285,7 @@ def fetcher(reader: Reader, clean: Callable[[Rollout], Rollout] | None = None) -
 
     def fetch(ids: list[str]) -> list[tuple[Rollout, int]]:
         found = []
-        for whole in reader.many(ids):
+        for whole in reader.get_many(ids):
             rollout = whole.rollout
             tags = {"labels": whole.labels, "flags": whole.flags}
             new = {name: has for name, has in tags.items() if has and name not in rollout.meta}

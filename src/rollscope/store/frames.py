@@ -81,7 +81,7 @@ def scan(path: Path, offset: int = 0) -> Iterator[Frame]:
             at = end
 
 
-class Whole(NamedTuple):
+class UnbrokenLog(NamedTuple):
     """A log that is frames from end to end."""
 
     end: int
@@ -90,7 +90,7 @@ class Whole(NamedTuple):
     first: Frame
 
 
-def whole(path: Path) -> Whole | None:
+def unbroken(path: Path) -> UnbrokenLog | None:
     """Is the log frames from end to end? None: something lies between them, or its end is torn.
 
     Only the first frame is unpacked: damage inside another shows when that is.
@@ -109,7 +109,7 @@ def whole(path: Path) -> Whole | None:
         if unpacked is None or not data[at + 4] & _CHECKSUM_BIT:
             return None
         at, largest = at + size, max(largest, unpacked)
-    return Whole(at, largest, Frame(0, frame[0], frame[1]))
+    return UnbrokenLog(at, largest, Frame(0, frame[0], frame[1]))
 
 
 def read_frame(path: Path, offset: int, end: int) -> bytes:

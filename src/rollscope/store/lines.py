@@ -60,7 +60,7 @@ def load_log(db: DuckDBPyConnection, path: Path, longest: int) -> int:
     """Read a whole log as it lies, its lines in order. Returns how many are no records.
 
     The engine checks the frames' checksums and raises if one does not fit, but it leaves a torn
-    last frame out without a word: `frames.whole` must have found none.
+    last frame out without a word: `frames.unbroken` must have found none.
     """
     written = {name: type for name, type in LINE.items() if name != "line"} | {"log": "JSON"}
     picked = f"0::{LINE['log']} AS log, row_number() OVER () - 1 AS line, * EXCLUDE (log)"

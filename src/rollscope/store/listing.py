@@ -55,7 +55,7 @@ class RunFiles(NamedTuple):
     """What could not be read, by path."""
 
 
-Cache = dict[str, Unit]
+UnitCache = dict[str, Unit]
 """Units seen before, by path. They never change, so they are looked at once."""
 
 
@@ -63,7 +63,7 @@ class Moved(Exception):
     """Something went on its way between two looks: list again."""
 
 
-def list_run(directory: Path, cache: Cache | None = None) -> RunFiles:
+def list_run(directory: Path, cache: UnitCache | None = None) -> RunFiles:
     """The files of a run that count now."""
     cache = {} if cache is None else cache
     while True:
@@ -73,7 +73,7 @@ def list_run(directory: Path, cache: Cache | None = None) -> RunFiles:
             continue
 
 
-def _list_once(directory: Path, cache: Cache) -> RunFiles:
+def _list_once(directory: Path, cache: UnitCache) -> RunFiles:
     problems: dict[str, str] = {}
     live = _list_live(directory / "live", problems)
     segments = _list_segments(directory / "segments", problems)
@@ -119,7 +119,7 @@ def taken(directory: Path, log: str) -> int | None:
             continue
 
 
-def _take(path: Path, units: dict[str, Unit], cache: Cache, problems: dict[str, str]) -> Unit:
+def _take(path: Path, units: dict[str, Unit], cache: UnitCache, problems: dict[str, str]) -> Unit:
     """Look at a unit once; a unit with trouble is looked at, and told, each time."""
     unit = cache.get(str(path))
     if unit is None:

@@ -319,7 +319,11 @@ def one(db: DuckDBPyConnection, sql: str, values: Any = None) -> Any:
     return row[0] if row else None
 
 
-def rows(db: DuckDBPyConnection, sql: str, values: Any = None) -> Iterator[dict[str, Any]]:
+StoredRow = dict[str, Any]
+"""A row of one of the five tables, by column name."""
+
+
+def rows(db: DuckDBPyConnection, sql: str, values: Any = None) -> Iterator[StoredRow]:
     """The rows of a query by column name."""
     result = db.execute(sql, values)
     names = [column[0] for column in result.description or ()]

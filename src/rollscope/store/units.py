@@ -41,10 +41,6 @@ SORTED = '"step", "group", "index", "id"'
 """Order of rollouts: siblings lie next to each other, and compress so."""
 
 
-BEST_HEAD = "step IS NULL AND time IS NULL, open NULLS LAST, time DESC NULLS LAST"
-"""Of several rows of one rollout, which one speaks for it: a real one, a closed one, the last."""
-
-
 def fingerprint() -> str:
     """Names and types of all columns, in short: files that share it are read in one go."""
     text = repr([[(c.name, c.type) for c in table] for table in schema.TABLES.values()])

@@ -34,7 +34,7 @@ DEAD = 60.0
 """An observer that saw no beat for so long takes the writer for dead."""
 
 
-class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+class WriterProblem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Something that went wrong, in words for a person."""
 
     text: str
@@ -107,7 +107,7 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     config: Any = None
     sample: Any = None
     counters: Counters = msgspec.field(default_factory=Counters)
-    problems: list[Problem] = msgspec.field(default_factory=list)
+    problems: list[WriterProblem] = msgspec.field(default_factory=list)
     forwarded_to: list[str] = msgspec.field(default_factory=list)
     """Where its rollouts are to be forwarded, as it was asked for."""
     hints: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)

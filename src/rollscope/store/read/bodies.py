@@ -1,8 +1,10 @@
-"""The bodies of single rollouts: messages, spans, facts, from the files that hold them."""
+"""The bodies of rollouts: messages, spans, facts, from the files that hold them.
+
+A single rollout costs a look into every file. So does a batch of them.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +16,14 @@ from ...model import Fact, Message, Rollout, Span, Tokens, schema
 from ...model.facts import winners
 from ...model.repeats import expand
 from ...model.tokens import KNOWN_STREAMS, is_int, to_list
+from ..pieces import BEST_ROW
 from ..scans import Scans
-from ..tables import LENGTH, q, rows
+from ..tables import LENGTH, StoredRow, columns, q, rows
 from ..units import Unit
 from .records import HEAD, to_facts, to_message, to_rollout, to_span
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a rollout lies."""
 
     thin: str | None
@@ -68,20 +71,35 @@ def sketch(n: int, message: Message) -> Sketch:
     )
 
 
-class Opened(NamedTuple):
+class RowAndRollout(NamedTuple):
     """A rollout with its thin row."""
 
-    row: dict[str, Any]
+    row: StoredRow
     """Every column of the view `rollouts`."""
     rollout: Rollout | None
     """None: it has more messages than were wanted."""
 
 
+class StoredRollout:
+    """A rollout with what only its thin row tells."""
+
+    __slots__ = ("flags", "is_open", "labels", "rollout", "size", "writer")
+
+    def __init__(self, row: StoredRow, rollout: Rollout, size: int) -> None:
+        self.rollout = rollout
+        self.labels: list[str] = row["labels"] or []
+        self.flags: list[str] = row["flags"] or []
+        self.writer: str | None = row["writer"]
+        self.is_open = bool(row["open"])
+        self.size = size
+        """Characters and tokens of its messages and spans, about."""
+
+
 _THIN = tuple(column.name for column in schema.TABLES["rollouts"])
 
 
-class Bodies:
-    """Reads single rollouts over one listing of units and one connection.
+class BodyReader:
+    """Reads whole rollouts over one listing of units and one connection.
 
     Each question costs a millisecond, so tables that are empty are not asked.
     """
@@ -99,55 +117,59 @@ class Bodies:
         self._filled = filled
         """The tables of the schema `tail` that have rows."""
 
-    def find(self, id: str) -> Place | None:
+    # -- one rollout -----------------------------------------------------------------------
+
+    def find(self, id: str) -> Location | None:
         """Where a rollout lies; None: there is no such rollout."""
         values = {"id": id}
         if self._live("patched", "id", "id = $id", values):
-            places = self._live("places", "source", "id = $id", values)
-            homes = [self._units[p["source"]] for p in places if p["source"] in self._units]
-            return Place("patched", homes)
+            found = self._live("homes", "source", "id = $id", values)
+            homes = [self._units[r["source"]] for r in found if r["source"] in self._units]
+            return Location("patched", homes)
         if self._live("rollouts", "id", "id = $id", values):
-            return Place("rollouts", [])
+            return Location("rollouts", [])
         sealed = self._scans.relation("rollouts", self._units.values(), filename=True)
         if sealed is None:
             return None
         # A whole row asked of all files takes thrice as long as first asking where it is.
-        found = rows(self._db, f"SELECT filename FROM {sealed} WHERE id = $id", values)
-        paths = {row["filename"] for row in found}
-        if not paths:
+        select = f"SELECT filename FROM {sealed} WHERE id = $id"
+        found = list(rows(self._db, select, values))
+        if len(found) > 1:  # logged twice under one key
+            found = list(rows(self._db, f"{select} ORDER BY {BEST_ROW}", values))
+        if not found:
             return None
-        if len(paths) > 1:  # logged twice under one key: the later one counts
-            sql = f"SELECT filename FROM {sealed} WHERE id = $id ORDER BY time DESC NULLS LAST"
-            paths = {next(rows(self._db, sql, values))["filename"]}
-        return Place(None, [self._units[str(Path(paths.pop()).parent)]])
+        return Location(None, [self._units[str(Path(found[0]["filename"]).parent)]])
 
     def rollout(self, id: str) -> Rollout | None:
         """A whole rollout, late facts and streams folded in."""
-        place = self.find(id)
-        return None if place is None else self._made(self._thin(id, place, HEAD), place)
+        found = self._thin(id, HEAD)
+        return None if found is None else self._made(*found)
 
-    def opened(self, id: str, most: int) -> Opened | None:
+    def opened(self, id: str, most: int) -> RowAndRollout | None:
         """A rollout with its thin row, found once for both; None: there is no such rollout."""
-        place = self.find(id)
-        if place is None:
+        found = self._thin(id, _THIN)
+        if found is None:
             return None
-        row = self._thin(id, place, _THIN)
+        row, location = found
         hidden = "SELECT id FROM tail.hidden WHERE id = $id"
         row["superseded"] = any(rows(self._db, hidden, {"id": id}))
         short = row["messages"] is not None and row["messages"] <= most
-        return Opened(row, self._made(row, place) if short else None)
+        return RowAndRollout(row, self._made(row, location) if short else None)
 
-    def _thin(self, id: str, place: Place, names: Sequence[str]) -> dict[str, Any]:
-        """The thin row of a rollout, from where it lies."""
-        if place.thin is None:
-            found = self._sealed("rollouts", names, place.homes, "id = $id", {"id": id})
+    def _thin(self, id: str, names: Sequence[str]) -> tuple[StoredRow, Location] | None:
+        """The thin row of a rollout, and where it lies; None: there is no such rollout."""
+        location = self.find(id)
+        if location is None:
+            return None
+        if location.thin is None:
+            found = self._sealed("rollouts", names, location.homes, "id = $id", {"id": id})
         else:
-            found = self._live(place.thin, _listed(names), "id = $id", {"id": id})
-        return max(found, key=lambda row: -math.inf if row["time"] is None else row["time"])
+            found = self._live(location.thin, _listed(names), "id = $id", {"id": id})
+        return (found[0], location) if found else None  # it moved on meanwhile: we are asked again
 
-    def _made(self, row: dict[str, Any], place: Place) -> Rollout:
-        id = row["id"]
-        return to_rollout(row, self.messages(id, place.homes), self.spans(id, place.homes))
+    def _made(self, row: StoredRow, location: Location) -> Rollout:
+        id, homes = row["id"], location.homes
+        return to_rollout(row, self.messages(id, homes), self.spans(id, homes))
 
     def messages(
         self, id: str, homes: list[Unit], first: int = 0, stop: int | None = None
@@ -158,11 +180,8 @@ class Bodies:
             wanted, values["first"] = f"{wanted} AND n >= $first", first
         if stop is not None:
             wanted, values["stop"] = f"{wanted} AND n < $stop", stop
-        found = self._whole("messages", homes, wanted, values)
-        # A message that was written again, into the next log, is the same message.
-        by_number = {row["n"]: row for row in found}
-        messages = {n: to_message(by_number[n]) for n in sorted(by_number)}
-        late = [f for f in winners(self.facts(id, homes, streams=True)) if f.stream is not None]
+        messages = _messages(self._whole("messages", homes, wanted, values))
+        late = _streams(self.facts(id, homes, streams=True))
         if late:
             lay_streams(messages, late, self._lengths(id, homes))
         return list(messages.values())
@@ -194,9 +213,7 @@ class Bodies:
     def spans(self, id: str, homes: list[Unit]) -> list[Span]:
         """All spans, of every process, in the order they were recorded, arguments written out."""
         others = [u for u in self._units.values() if u.info.late_spans and u not in homes]
-        found = self._whole("spans", homes + others, "rollout = $id", {"id": id})
-        found.sort(key=lambda row: row["n"])
-        return expand([to_span(row) for row in found])
+        return _spans(self._whole("spans", homes + others, "rollout = $id", {"id": id}))
 
     def facts(self, id: str, homes: list[Unit], *, streams: bool = False) -> list[tuple[Fact, str]]:
         """All late facts, each with its writer; or only those that carry streams."""
@@ -217,17 +234,17 @@ class Bodies:
 
     def _everywhere(
         self, table: str, names: str, units: list[Unit], where: str, values: dict[str, Any]
-    ) -> list[dict[str, Any]]:
+    ) -> list[StoredRow]:
         """Expressions over the rows in these units and in the tail."""
         sealed = self._scans.relation(table, _holding(table, units))
-        found: list[dict[str, Any]] = []
+        found: list[StoredRow] = []
         if sealed is not None:
             found += rows(self._db, f"SELECT {names} FROM {sealed} WHERE {where}", values)
         return found + self._live(table, names, where, values)
 
     def _whole(
         self, table: str, units: list[Unit], where: str, values: dict[str, Any]
-    ) -> list[dict[str, Any]]:
+    ) -> list[StoredRow]:
         """The same for whole rows."""
         names = [column.name for column in schema.TABLES[table]]
         sealed = self._sealed(table, names, units, where, values)
@@ -240,7 +257,7 @@ class Bodies:
         units: list[Unit],
         where: str,
         values: dict[str, Any],
-    ) -> list[dict[str, Any]]:
+    ) -> list[StoredRow]:
         """Columns of rows in these units. Those in which nothing stands are not read."""
         holding = _holding(table, units)
         sealed = self._scans.relation(table, holding)
@@ -252,12 +269,66 @@ class Bodies:
         found = rows(self._db, f"SELECT {read} FROM {sealed} WHERE {where}", values)
         return [blank | row for row in found]
 
-    def _live(
-        self, table: str, names: str, where: str, values: dict[str, Any]
-    ) -> list[dict[str, Any]]:
+    def _live(self, table: str, names: str, where: str, values: dict[str, Any]) -> list[StoredRow]:
         if table not in self._filled:
             return []
         return list(rows(self._db, f"SELECT {names} FROM tail.{table} WHERE {where}", values))
+
+    # -- a batch of them -------------------------------------------------------------------
+
+    def get_many(self, ids: Sequence[str]) -> list[StoredRollout]:
+        """These rollouts in this order, facts and streams folded in; unknown ids are left out."""
+        wanted = list(ids)
+        found = self._find_many(wanted)
+        homes: set[str] = set().union(*(units for _, units in found.values()))
+        messages = self._by_rollout("messages", wanted, homes)
+        spans = self._by_rollout("spans", wanted, homes | self._with_late("late_spans"))
+        facts = self._by_rollout(
+            "facts", wanted, homes | self._with_late("late_facts"), "stream IS NOT NULL"
+        )
+        return [
+            _stored(found[id][0], messages.get(id, []), spans.get(id, []), facts.get(id, []))
+            for id in wanted
+            if id in found
+        ]
+
+    def _find_many(self, ids: list[str]) -> dict[str, tuple[StoredRow, set[str]]]:
+        """Thin rows by id, each with the directories of the sealed units that hold its rollout."""
+        names = columns("rollouts")
+        found: dict[str, tuple[StoredRow, set[str]]] = {}
+        sealed = self._scans.relation("rollouts", self._units.values(), filename=True)
+        if sealed is not None:
+            names_and_unit = f"{names}, parse_dirpath(filename) AS unit"
+            for row in self._among(ids, names_and_unit, sealed, "id", f"true ORDER BY {BEST_ROW}"):
+                found.setdefault(row["id"], (row, {row.pop("unit")}))
+        for tail in ("tail.rollouts", "tail.patched"):
+            for row in self._among(ids, names, tail, "id"):
+                found[row["id"]] = row, set()
+        for row in self._among(ids, "id, source", "tail.homes", "id"):
+            if row["id"] in found:
+                found[row["id"]][1].add(row["source"])
+        return found
+
+    def _with_late(self, what: str) -> set[str]:
+        """Units that hold spans or facts of rollouts that lie in others."""
+        return {name for name, unit in self._units.items() if getattr(unit.info, what)}
+
+    def _by_rollout(
+        self, table: str, ids: list[str], homes: set[str], where: str = "true"
+    ) -> dict[str, list[StoredRow]]:
+        units = [unit for name, unit in self._units.items() if name in homes]
+        made: dict[str, list[StoredRow]] = {}
+        for relation in (self._scans.relation(table, _holding(table, units)), f"tail.{table}"):
+            if relation is not None:
+                for row in self._among(ids, columns(table), relation, "rollout", where):
+                    made.setdefault(row["rollout"], []).append(row)
+        return made
+
+    def _among(
+        self, ids: list[str], names: str, relation: str, id: str, where: str = "true"
+    ) -> Iterable[StoredRow]:
+        sql = f"SELECT {names} FROM {relation} WHERE {id} IN (SELECT unnest($ids)) AND {where}"
+        return rows(self._db, sql, {"ids": ids})
 
 
 def _holding(table: str, units: list[Unit]) -> list[Unit]:
@@ -267,6 +338,34 @@ def _holding(table: str, units: list[Unit]) -> list[Unit]:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(q, names))
+
+
+def _messages(found: list[StoredRow]) -> dict[int, Message]:
+    """Messages by their number. One that was written again, into the next log, is the same."""
+    by_number = {row["n"]: row for row in found}
+    return {n: to_message(by_number[n]) for n in sorted(by_number)}
+
+
+def _spans(found: list[StoredRow]) -> list[Span]:
+    return expand([to_span(row) for row in sorted(found, key=lambda row: int(row["n"]))])
+
+
+def _streams(facts: list[tuple[Fact, str]]) -> list[Fact]:
+    """The late streams that hold."""
+    return [fact for fact in winners(facts) if fact.stream is not None]
+
+
+def _stored(
+    row: StoredRow, messages: list[StoredRow], spans: list[StoredRow], facts: list[StoredRow]
+) -> StoredRollout:
+    made = _messages(messages)
+    late = _streams(to_facts(facts))
+    if late:
+        lengths = {n: len(m.tokens) for n, m in made.items() if m.tokens is not None}
+        lay_streams(made, late, lengths)
+    size = sum(len(m["text"] or "") + 8 * len(m["token_ids"] or ()) for m in messages)
+    size += sum(len(s["inputs"] or "") + len(s["outputs"] or "") for s in spans)
+    return StoredRollout(row, to_rollout(row, list(made.values()), _spans(spans)), size)
 
 
 def lay_streams(messages: dict[int, Message], facts: list[Fact], lengths: dict[int, int]) -> None:

@@ -13,9 +13,10 @@ from duckdb import DuckDBPyConnection
 
 from ...model import schema
 from ..fold import fold
+from ..pieces import find_pieces, joined
 from ..scans import Scans
-from ..tables import columns, ddl, literal, one, thin
-from ..units import BEST_HEAD, Unit
+from ..tables import columns, ddl, literal, one
+from ..units import Unit
 
 _FACTS = [c.name for c in schema.FACTS if c.name != "stream"]
 
@@ -31,7 +32,7 @@ class Late:
         self._live: set[str] = set()
         """Rollouts of the tail that began in a sealed log."""
         db.execute(f"CREATE TABLE tail.patched ({ddl('rollouts')})")
-        db.execute("CREATE TABLE tail.places (id VARCHAR, source VARCHAR)")
+        db.execute("CREATE TABLE tail.homes (id VARCHAR, source VARCHAR)")
         db.execute(f"CREATE TABLE tail.late (unit VARCHAR, {ddl('facts')})")
         db.execute("ALTER TABLE tail.late DROP COLUMN stream")
 
@@ -74,7 +75,7 @@ class Late:
             f"INSERT INTO touched SELECT rollout FROM tail.late WHERE unit {gone}", values
         )
         self._db.execute(
-            f"INSERT INTO touched SELECT id FROM tail.places WHERE source {gone}", values
+            f"INSERT INTO touched SELECT id FROM tail.homes WHERE source {gone}", values
         )
         self._db.execute(f"DELETE FROM tail.late WHERE unit {gone}", values)
         for unit in units:
@@ -111,7 +112,7 @@ class Late:
         """Make the rows of all touched rollouts anew. Returns the units that need checking."""
         db = self._db
         if one(db, "SELECT count(*) FROM touched"):
-            for table in ("patched", "places"):
+            for table in ("patched", "homes"):
                 db.execute(f"DELETE FROM tail.{table} WHERE id IN (SELECT id FROM touched)")
             db.execute(
                 "CREATE OR REPLACE TEMP TABLE needed AS SELECT DISTINCT id FROM touched "
@@ -121,7 +122,7 @@ class Late:
             )
             if one(db, "SELECT count(*) FROM needed"):
                 self._patch(units)
-        return self._sources("SELECT DISTINCT source FROM tail.places")
+        return self._sources("SELECT DISTINCT source FROM tail.homes")
 
     def _patch(self, units: list[Unit]) -> None:
         """Find the rows of the needed rollouts, wherever they lie, and fold."""
@@ -142,34 +143,21 @@ class Late:
         self._join_pieces(units)
         folded = fold("whole", self._all_facts(units))
         db.execute(f"INSERT INTO tail.patched BY NAME {folded}")
-        db.execute("INSERT INTO tail.places SELECT DISTINCT id, source FROM bases")
+        db.execute("INSERT INTO tail.homes SELECT DISTINCT id, source FROM bases")
 
     def _join_pieces(self, units: list[Unit]) -> None:
-        """`whole`: one row a rollout; those found in several places are counted again."""
-        db, names = self._db, columns("rollouts")
-        db.execute(
-            f"CREATE OR REPLACE TEMP TABLE whole AS SELECT {names} FROM bases QUALIFY row_number() "
-            f"OVER (PARTITION BY id ORDER BY {BEST_HEAD}) = 1"
-        )
-        db.execute(
-            "CREATE OR REPLACE TEMP TABLE pieces AS "
-            "SELECT id FROM bases GROUP BY id HAVING count(*) > 1"
-        )
-        sources = self._sources("SELECT DISTINCT source FROM bases SEMI JOIN pieces USING (id)")
-        if not sources:
-            return
-        wanted = columns("messages")
-        live = f"SELECT {wanted} FROM tail.messages"
-        sealed = self._scans.relation("messages", [u for u in units if str(u.directory) in sources])
-        both = f"{live} UNION ALL SELECT {wanted} FROM {sealed}" if sealed else live
-        messages = (
-            f"(SELECT {wanted} FROM ({both}) WHERE rollout IN (SELECT id FROM pieces) "
-            "QUALIFY row_number() OVER (PARTITION BY rollout, n) = 1)"
-        )
-        heads = "(SELECT * FROM whole SEMI JOIN pieces USING (id))"
-        db.execute(f"CREATE OR REPLACE TEMP TABLE joined AS {thin(heads, messages)}")
-        db.execute("DELETE FROM whole WHERE id IN (SELECT id FROM pieces)")
-        db.execute("INSERT INTO whole BY NAME SELECT * FROM joined")
+        """`whole`: one row a rollout of `bases`."""
+        select = f"SELECT {columns('rollouts')} FROM bases"
+        if find_pieces(self._db, "bases"):
+            wanted = columns("messages")
+            messages = f"SELECT {wanted} FROM tail.messages"
+            sources = self._sources("SELECT DISTINCT source FROM bases SEMI JOIN pieces USING (id)")
+            holding = [unit for unit in units if str(unit.directory) in sources]
+            sealed = self._scans.relation("messages", holding)
+            if sealed is not None:
+                messages = f"{messages} UNION ALL SELECT {wanted} FROM {sealed}"
+            select = joined("bases", f"({messages})")
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE whole AS {select}")
 
     def _all_facts(self, units: list[Unit]) -> str:
         """All facts of the rollouts in `bases`: live, late, and those folded before."""

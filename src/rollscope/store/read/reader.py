@@ -33,23 +33,22 @@ from ..engine import clean_up, configuration, confine, connect, is_of_a_file
 from ..runs import RunInfo
 from ..tables import one
 from ..units import Unit
-from .asking import asker
-from .bodies import Bodies, Opened, Sketch
-from .many import ManyBodies, Whole
-from .state import Problem, State
-from .watching import Watching
+from .bodies import BodyReader, RowAndRollout, Sketch, StoredRollout
+from .cancel import current
+from .contents import Contents, StoreProblem
+from .watching import WatchedRuns
 
 T = TypeVar("T")
 
 _TRIES = 50
 
-_FIRST_PIECE, _LARGEST_PIECE = 8 << 20, 128 << 20
+_FIRST_SLICE, _LARGEST_SLICE = 8 << 20, 128 << 20
 """Bytes. The first hits of a search show early, and large pieces keep both cores busy."""
 _LIVE_ROW = 2000
 """Bytes that a row of the tail counts for."""
 
 
-class Piece(NamedTuple):
+class TableSlice(NamedTuple):
     """A part of a table."""
 
     relation: str
@@ -83,8 +82,8 @@ class Reader:
         self._finalizer = weakref.finalize(self, clean_up, self._database, temporary)
         self._local = threading.local()
         self._lock = threading.RLock()
-        self._watching = Watching(self.root, only)
-        self._state = State(self._database.cursor(), self._watching, temporary)
+        self._watching = WatchedRuns(self.root, only)
+        self._contents = Contents(self._database.cursor(), self._watching, temporary)
         self.refresh()
 
     def __enter__(self) -> Reader:
@@ -110,8 +109,8 @@ class Reader:
     def cursor(self) -> DuckDBPyConnection:
         """A new connection to the views. One thread may use it at a time."""
         made = self._database.cursor()
-        if (mine := asker()) is not None:
-            mine.take(made)
+        if (client := current()) is not None:
+            client.take(made)
         return made
 
     def reading(self, work: Callable[[DuckDBPyConnection], T]) -> T:
@@ -121,7 +120,7 @@ class Reader:
             try:
                 # A client that may leave gets its own connection, so that only its query is
                 # interrupted.
-                return work(self.connection if asker() is None else self.cursor())
+                return work(self.connection if current() is None else self.cursor())
             except (duckdb.Error, FileNotFoundError) as error:
                 if attempt == _TRIES - 1 or not self.recovers(error, version):
                     raise
@@ -136,52 +135,54 @@ class Reader:
         """A whole rollout, late facts folded in. Opens only the files that hold it."""
         return self._steadily(lambda bodies: bodies.rollout(id))
 
-    def opened(self, id: str, most: int) -> Opened | None:
+    def opened(self, id: str, most: int) -> RowAndRollout | None:
         """A rollout with its thin row; only that row if it has more than `most` messages."""
         return self._steadily(lambda bodies: bodies.opened(id, most))
 
-    def many(self, ids: Sequence[str]) -> list[Whole]:
+    def get_many(self, ids: Sequence[str]) -> list[StoredRollout]:
         """Whole rollouts in this order: one look into each file for all of them."""
-        return self._steadily(lambda bodies: bodies.many(ids))
+        return self._steadily(lambda bodies: bodies.get_many(ids))
 
     def messages(self, id: str, first: int = 0, stop: int | None = None) -> list[Message]:
         """Messages `first` up to, not including, `stop` of a rollout; the rest is not loaded."""
 
-        def work(bodies: Bodies) -> list[Message]:
-            place = bodies.find(id)
-            return [] if place is None else bodies.messages(id, place.homes, first, stop)
+        def work(bodies: BodyReader) -> list[Message]:
+            found = bodies.find(id)
+            return [] if found is None else bodies.messages(id, found.homes, first, stop)
 
         return self._steadily(work)
 
     def outline(self, id: str) -> list[Sketch]:
         """Every message of a rollout in a few words and numbers, without its body."""
 
-        def work(bodies: Bodies) -> list[Sketch]:
-            place = bodies.find(id)
-            return [] if place is None else bodies.outline(id, place.homes)
+        def work(bodies: BodyReader) -> list[Sketch]:
+            found = bodies.find(id)
+            return [] if found is None else bodies.outline(id, found.homes)
 
         return self._steadily(work)
 
     def spans(self, id: str) -> list[Span]:
         """All spans of a rollout."""
 
-        def work(bodies: Bodies) -> list[Span]:
-            place = bodies.find(id)
-            return [] if place is None else bodies.spans(id, place.homes)
+        def work(bodies: BodyReader) -> list[Span]:
+            found = bodies.find(id)
+            return [] if found is None else bodies.spans(id, found.homes)
 
         return self._steadily(work)
 
-    def _steadily(self, work: Callable[[ManyBodies], T]) -> T:
+    def _steadily(self, work: Callable[[BodyReader], T]) -> T:
         """`work` over one state of the store: again, if a refresh came in between."""
-        state = self._state
+        contents = self._contents
 
         def asked(db: DuckDBPyConnection) -> T:
-            return work(ManyBodies(db, state.scans, list(state.units.values()), state.filled))
+            return work(
+                BodyReader(db, contents.scans, list(contents.units.values()), contents.filled)
+            )
 
         while True:
-            changes = state.changes
+            changes = contents.changes
             result = self.reading(asked)
-            if changes == state.changes and changes % 2 == 0:
+            if changes == contents.changes and changes % 2 == 0:
                 return result
             with self._lock:
                 pass  # wait for the refresh that is under way
@@ -192,10 +193,10 @@ class Reader:
 
     def files(self, table: str) -> list[str]:
         """The exact list of sealed files of a table, for other engines."""
-        units = self._state.units.values()
+        units = self._contents.units.values()
         return [str(unit.file(table)) for unit in units if table in unit.tables]
 
-    def pieces(self, table: str) -> tuple[DuckDBPyConnection, list[Piece]]:
+    def slices(self, table: str) -> tuple[DuckDBPyConnection, list[TableSlice]]:
         """A table in pieces, the newest first and each larger than the one before.
 
         Together they hold every row once, over the connection that comes with them, which
@@ -205,21 +206,21 @@ class Reader:
             db = self.cursor()
             db.begin()
             live = int(one(db, f"SELECT count(*) FROM tail.{table}")) * _LIVE_ROW
-            units = [unit for unit in self._state.units.values() if table in unit.tables]
-        made = [Piece(f"tail.{table}", live)] if live else []
-        wanted, batch, size = _FIRST_PIECE, list[Unit](), 0
+            units = [unit for unit in self._contents.units.values() if table in unit.tables]
+        made = [TableSlice(f"tail.{table}", live)] if live else []
+        wanted, batch, size = _FIRST_SLICE, list[Unit](), 0
         for number, unit in enumerate(units):
             batch.append(unit)
             size += unit.file(table).stat().st_size
             if size >= wanted or number == len(units) - 1:
-                relation = self._state.scans.relation(table, batch)
-                made += [Piece(relation, size)] if relation is not None else []
-                wanted, batch, size = min(2 * wanted, _LARGEST_PIECE), [], 0
+                relation = self._contents.scans.relation(table, batch)
+                made += [TableSlice(relation, size)] if relation is not None else []
+                wanted, batch, size = min(2 * wanted, _LARGEST_SLICE), [], 0
         return db, made
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[StoreProblem]:
         """Every file, or part of one, that is not shown, and why."""
-        return self._state.problems()
+        return self._contents.problems()
 
     def writers(self) -> list[writers.WriterInfo]:
         """Every process that wrote, of all runs."""
@@ -234,23 +235,23 @@ class Reader:
     @property
     def version(self) -> int:
         """Goes up whenever `refresh` has found something new."""
-        return self._state.changes // 2
+        return self._contents.changes // 2
 
     @property
     def one_scan(self) -> bool:
         """Is the view `rollouts` one scan of files and nothing else?"""
-        return self._state.one_scan
+        return self._contents.one_scan
 
     def is_still(self, version: int) -> bool:
         """Is the store as it was in that version, and nothing of it just changing?"""
-        return self._state.changes == 2 * version
+        return self._contents.changes == 2 * version
 
     def refresh(self) -> bool:
         """See what changed in the store. Returns whether anything did."""
         with self._lock:
             for attempt in range(_TRIES):
                 try:
-                    return self._state.refresh()
+                    return self._contents.refresh()
                 except (FileNotFoundError, duckdb.IOException):
                     if attempt == _TRIES - 1:
                         raise
@@ -266,4 +267,4 @@ class Reader:
             if self.version != version:
                 return True  # somebody else has looked meanwhile
             self._watching.forget()
-            return self.refresh() or (self._state.find_broken(str(error)) and self.refresh())
+            return self.refresh() or (self._contents.find_broken(str(error)) and self.refresh())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,8 +11,7 @@ from ...model import Error, Fact, Message, Rollout, Span, Tokens
 from ...model.schema import FIELDS, ROLLOUTS
 from ...model.tokens import KNOWN_STREAMS
 from ...model.wire import join_parts, to_call
-
-Row = Mapping[str, Any]
+from ..tables import StoredRow
 
 _NAMES = [column.name for column in FIELDS]
 _JSONS = [column.name for column in FIELDS if column.type == "JSON"]
@@ -22,7 +21,7 @@ HEAD = tuple(column.name for column in ROLLOUTS if column.source in ("field", "e
 """The columns of a thin row that a rollout is made of; the others sum up its messages."""
 
 
-def to_rollout(row: Row, messages: list[Message], spans: list[Span]) -> Rollout:
+def to_rollout(row: StoredRow, messages: list[Message], spans: list[Span]) -> Rollout:
     """A whole rollout out of the `HEAD` of its thin row and its bodies."""
     fields: dict[str, Any] = {name: row[name] for name in _NAMES}
     for name in _JSONS:
@@ -32,7 +31,7 @@ def to_rollout(row: Row, messages: list[Message], spans: list[Span]) -> Rollout:
     return Rollout(**fields, messages=messages, spans=spans, error=_error(row))
 
 
-def to_message(row: Row) -> Message:
+def to_message(row: StoredRow) -> Message:
     number, parent = row["n"], row["parent"]
     if parent == number - 1 or (parent is None and number == 0):
         parent = None  # the one before it
@@ -59,7 +58,7 @@ def to_message(row: Row) -> Message:
     )
 
 
-def to_span(row: Row) -> Span:
+def to_span(row: StoredRow) -> Span:
     return Span(
         name=row["name"] or "",
         id=row["id"],
@@ -74,7 +73,7 @@ def to_span(row: Row) -> Span:
     )
 
 
-def to_facts(rows: Iterable[Row]) -> list[tuple[Fact, str]]:
+def to_facts(rows: Iterable[StoredRow]) -> list[tuple[Fact, str]]:
     """Facts, each with its writer."""
     return [
         (
@@ -94,7 +93,7 @@ def to_facts(rows: Iterable[Row]) -> list[tuple[Fact, str]]:
     ]
 
 
-def _tokens(row: Row) -> Tokens | None:
+def _tokens(row: StoredRow) -> Tokens | None:
     streams = {name: row[name] for name in KNOWN_STREAMS if row[name] is not None}
     streams |= row["streams"] or {}
     if row["token_ids"] is None and row["token_ends"] is None and not streams:
@@ -102,7 +101,7 @@ def _tokens(row: Row) -> Tokens | None:
     return Tokens(row["token_ids"], row["token_ends"], streams)
 
 
-def _error(row: Row) -> Error | None:
+def _error(row: StoredRow) -> Error | None:
     kind, type, text = (row[f"error_{name}"] for name in ("kind", "type", "text"))
     if kind is None and type is None and text is None:
         return None

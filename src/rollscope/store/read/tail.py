@@ -18,12 +18,13 @@ from .. import frames
 from ..header import Header, complete_header, read_header
 from ..lines import Spool
 from ..listing import LiveLog
+from ..pieces import BEST_ROW
 from ..tables import columns, ddl, one, stage, thin
 
 _KEPT = ("heads", "messages", "spans", "facts", "metrics")
 
 
-class Log:
+class FollowedLog:
     """How far one live log has been read."""
 
     def __init__(self, number: int, directory: Path, live: LiveLog) -> None:
@@ -46,7 +47,7 @@ class Tail:
         self._db = db
         self._spool = temporary / "lines.ndjson"
         self._numbers = 0
-        self.logs: dict[str, Log] = {}
+        self.logs: dict[str, FollowedLog] = {}
         """By path."""
         db.execute("CREATE SCHEMA tail")
         db.execute(f"CREATE TABLE tail.rollouts ({ddl('rollouts')})")
@@ -98,24 +99,24 @@ class Tail:
         log = self.logs.get(path)
         return None if log is None else log.size
 
-    def snapshot(self) -> dict[str, Log]:
+    def snapshot(self) -> dict[str, FollowedLog]:
         """How far everything was read, to go back to if the transaction fails."""
         kept = {path: copy.copy(log) for path, log in self.logs.items()}
         for log in kept.values():
             log.header, log.damaged = copy.copy(log.header), list(log.damaged)
         return kept
 
-    def restore(self, kept: dict[str, Log]) -> None:
+    def restore(self, kept: dict[str, FollowedLog]) -> None:
         self.logs = kept
 
-    def _log(self, directory: Path, live: LiveLog) -> Log:
+    def _log(self, directory: Path, live: LiveLog) -> FollowedLog:
         path = str(live.path)
         if path not in self.logs:
             self._numbers += 1
-            self.logs[path] = Log(self._numbers, directory, live)
+            self.logs[path] = FollowedLog(self._numbers, directory, live)
         return self.logs[path]
 
-    def _read(self, log: Log, spool: Spool) -> None:
+    def _read(self, log: FollowedLog, spool: Spool) -> None:
         """Spool the new good frames of a log. A bad end may be being written: it waits."""
         size = log.path.stat().st_size
         waiting: list[frames.Frame] = []
@@ -168,8 +169,7 @@ class Tail:
         """Make the thin rows of the rollouts in `changed` anew."""
         heads = (
             "(SELECT * FROM tail.heads SEMI JOIN changed USING (id) QUALIFY row_number() OVER "
-            "(PARTITION BY id ORDER BY line < 0, open NULLS LAST, time DESC NULLS LAST, log DESC)"
-            " = 1)"
+            f"(PARTITION BY id ORDER BY {BEST_ROW}, log DESC) = 1)"
         )
         messages = "(SELECT * FROM tail.messages WHERE rollout IN (SELECT id FROM changed))"
         self._db.execute("DELETE FROM tail.rollouts WHERE id IN (SELECT id FROM changed)")

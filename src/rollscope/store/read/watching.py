@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..listing import Cache, LiveLog, RunFiles, list_run
+from ..listing import LiveLog, RunFiles, UnitCache, list_run
 from ..runs import RunInfo, find_runs, mark
 from ..units import Unit
 
 
-class Watched:
+class WatchedRun:
     """What is known of one run."""
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
         self.files: RunFiles | None = None
-        self.seen: Cache = {}
+        self.seen: UnitCache = {}
         self.mark: object | None = None
         self.restarted = False
         """May one of its launches have superseded rollouts of another?"""
 
 
-class Watching:
+class WatchedRuns:
     """All runs of a store, or only the one in the directory `only`."""
 
     def __init__(self, root: Path, only: Path | None = None) -> None:
         self._root = root
         self._only = only
-        self.runs: dict[Path, Watched] = {}
+        self.runs: dict[Path, WatchedRun] = {}
         """By directory."""
         self.broken: dict[str, str] = {}
         """Files that proved unreadable, and why."""
 
-    def look(self) -> list[Watched]:
+    def look(self) -> list[WatchedRun]:
         """List the runs that may have changed; returns them."""
         known = {directory: run.info for directory, run in self.runs.items()}
         self.runs = {
-            directory: self.runs.get(directory) or Watched(info)
+            directory: self.runs.get(directory) or WatchedRun(info)
             for directory, info in find_runs(self._root, known, self._only).items()
         }
         changed = []

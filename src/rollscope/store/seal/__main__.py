@@ -1,4 +1,4 @@
-"""`python -m rollscope.store.seal RUN_DIRECTORY LOG ...`: what a writer's helper process runs."""
+"""`python -m rollscope.store.seal RUN_DIRECTORY LOG ...`: what a writer's sealer runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import duckdb
 
 from .. import writers
 from .compact import compact, wants_compaction
-from .segment import Refused, seal
+from .segment import CannotSeal, seal
 
 
 def main(arguments: list[str]) -> int:
-    """Seal the logs that are named, with low priority. The writer's helper process runs this."""
+    """Seal the logs that are named, with low priority."""
     os.nice(19)
     directory, failed = Path(arguments[0]), False
     for log in arguments[1:]:
         try:
             seal(directory, log)
-        except (Refused, OSError, duckdb.Error) as error:
+        except (CannotSeal, OSError, duckdb.Error) as error:
             print(f"rollscope: {log} was not sealed: {error}", file=sys.stderr)
             failed = True
     _compact_if_last(directory)

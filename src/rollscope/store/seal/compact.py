@@ -20,8 +20,8 @@ from ...model import schema
 from .. import disk, paths, writers
 from ..listing import COVERS, Covers, RunFiles, list_run
 from ..units import Unit
-from .merge import Merger, Part
-from .segment import Refused, connect, remove_log, seal
+from .merge import Merger, PlannedPart
+from .segment import CannotSeal, connect, remove_log, seal
 
 PART = 128 << 20
 """Bytes of a part, about: large enough that a million rollouts are some ten files."""
@@ -73,10 +73,10 @@ def compact(
         try:
             if seal(directory, log):
                 report.sealed.append(log)
-        except Refused as why:
+        except CannotSeal as why:
             report.refused.append(str(why))
         except FileNotFoundError:
-            pass  # its own helper was faster
+            pass  # its writer's own sealer was faster
     while not _merge_once(directory, part_bytes, report, tell):
         pass
     sweep(directory, grace)
@@ -131,7 +131,9 @@ def _merge_once(
     return True
 
 
-def _plan(directory: Path, files: RunFiles, part_bytes: int, report: Report) -> list[Part] | None:
+def _plan(
+    directory: Path, files: RunFiles, part_bytes: int, report: Report
+) -> list[PlannedPart] | None:
     """The parts of the next merged directory; None: nothing is worth merging."""
     old: list[Unit] = []
     segments: list[Unit] = []
@@ -150,10 +152,10 @@ def _plan(directory: Path, files: RunFiles, part_bytes: int, report: Report) -> 
     if files.covers.version > schema.VERSION or not segments:
         return None
     small = [unit for unit in old if _bytes(unit) < part_bytes // 2]
-    kept = [Part(unit.directory.name, (unit,)) for unit in old if unit not in small]
+    kept = [PlannedPart(unit.directory.name, (unit,)) for unit in old if unit not in small]
     number = (files.number or 0) + 1
     made = [
-        Part(f"{number}-{k}", tuple(batch))
+        PlannedPart(f"{number}-{k}", tuple(batch))
         for k, batch in enumerate(_batches(small + sorted(segments, key=_when), part_bytes))
     ]
     if len(made) + len(kept) >= len(segments) + len(old) and not any(
@@ -205,7 +207,9 @@ def _batches(sources: list[Unit], part_bytes: int) -> Iterator[list[Unit]]:
         yield batch
 
 
-def _write(target: Path, old: Covers, parts: list[Part], tell: Callable[[str], None]) -> None:
+def _write(
+    target: Path, old: Covers, parts: list[PlannedPart], tell: Callable[[str], None]
+) -> None:
     """Write a whole merged directory."""
     db = connect(target)
     try:

@@ -16,13 +16,14 @@ from duckdb import DuckDBPyConnection
 from ...model import schema
 from .. import disk, units
 from ..fold import fold
+from ..pieces import find_pieces, joined, messages_once
 from ..scans import Scans
-from ..tables import columns, literal, thin
+from ..tables import columns, ddl, literal
 from ..units import Times, Unit, UnitInfo
 from .segment import count, describe
 
 
-class Part(NamedTuple):
+class PlannedPart(NamedTuple):
     """A part to be made: its name, and the units it is made of."""
 
     name: str
@@ -32,15 +33,15 @@ class Part(NamedTuple):
 class Merger:
     """Makes the parts of one merged directory."""
 
-    def __init__(self, db: DuckDBPyConnection, parts: Sequence[Part]) -> None:
+    def __init__(self, db: DuckDBPyConnection, parts: Sequence[PlannedPart]) -> None:
         self._db = db
         self._scans = Scans(db)
         self._find_late_facts(parts)
 
-    def _find_late_facts(self, parts: Sequence[Part]) -> None:
+    def _find_late_facts(self, parts: Sequence[PlannedPart]) -> None:
         """`late`: facts that are not folded, with the part they lie in and the one they go to."""
         db = self._db
-        db.execute(f"CREATE TEMP TABLE late (lies VARCHAR, goes VARCHAR, {_FACTS_DDL})")
+        db.execute(f"CREATE TEMP TABLE late (lies VARCHAR, goes VARCHAR, {ddl('facts')})")
         for part in parts:
             holding = [unit for unit in part.sources if unit.info.late_facts]
             relation = self._scans.relation("facts", holding)
@@ -59,17 +60,17 @@ class Merger:
                     f"(SELECT id FROM {relation} WHERE id IN (SELECT rollout FROM late))"
                 )
 
-    def is_unchanged(self, part: Part) -> bool:
+    def is_unchanged(self, part: PlannedPart) -> bool:
         """Is it one old part that no fact comes to or goes from?"""
         name = literal(part.name)
         moving = f"(lies = {name} AND goes IS NOT NULL) OR goes = {name}"
         return len(part.sources) == 1 and not count(self._db, "late", moving)
 
-    def link(self, part: Part, target: Path) -> None:
+    def link(self, part: PlannedPart, target: Path) -> None:
         """The old part again, without copying anything."""
         _link_all(part.sources[0].directory, target, only=None)
 
-    def build(self, part: Part, target: Path) -> None:
+    def build(self, part: PlannedPart, target: Path) -> None:
         """Write a part into `target` (a directory to be made)."""
         db, old = self._db, part.sources[0] if len(part.sources) == 1 else None
         disk.make_dir(target)
@@ -103,7 +104,7 @@ class Merger:
             _link_all(unit.directory, target, only=units.KEPT_ASIDE)
         units.write_info(target, info)
 
-    def _still_continued(self, part: Part) -> list[str]:
+    def _still_continued(self, part: PlannedPart) -> list[str]:
         """Rollouts that go on here and do not begin here either."""
         said = Counter(id for unit in part.sources for id in unit.info.continued)
         found = self._db.execute(
@@ -113,7 +114,7 @@ class Merger:
         ).fetchall()
         return sorted(id for id, rows in found if rows <= said[id])
 
-    def _gather_facts(self, part: Part) -> None:
+    def _gather_facts(self, part: PlannedPart) -> None:
         """`built_facts`: facts that were here and stay, and facts that move here."""
         name = literal(part.name)
         names = columns("facts", without=["folded"])
@@ -128,35 +129,21 @@ class Merger:
 
     def _gather_rollouts(self) -> None:
         """`built`: one row a rollout, its pieces joined and its facts folded in."""
-        db, names = self._db, columns("rollouts")
-        db.execute(
-            "CREATE OR REPLACE TEMP TABLE pieces AS "
-            "SELECT id FROM merged_rollouts GROUP BY id HAVING count(*) > 1"
-        )
-        db.execute(f"CREATE OR REPLACE TEMP TABLE plain AS SELECT {names} FROM merged_rollouts")
-        body = columns("messages")
-        messages = f"SELECT {body} FROM merged_messages"
-        if count(db, "pieces"):
-            once = (
-                f"SELECT {body} FROM merged_messages WHERE rollout IN (SELECT id FROM pieces) "
-                "QUALIFY row_number() OVER (PARTITION BY rollout, n) = 1"
+        db = self._db
+        rows = f"SELECT {columns('rollouts')} FROM merged_rollouts"
+        messages = f"SELECT {columns('messages')} FROM merged_messages"
+        if find_pieces(db, "merged_rollouts"):
+            rows = joined("merged_rollouts", "merged_messages")
+            messages += (
+                " WHERE rollout NOT IN (SELECT id FROM pieces) "
+                f"UNION ALL {messages_once('merged_messages')}"
             )
-            heads = (
-                f"(SELECT {names} FROM plain WHERE id IN (SELECT id FROM pieces) "
-                f"QUALIFY row_number() OVER (PARTITION BY id ORDER BY {units.BEST_HEAD}) = 1)"
-            )
-            db.execute(f"CREATE OR REPLACE TEMP TABLE joined AS {thin(heads, f'({once})')}")
-            db.execute("DELETE FROM plain WHERE id IN (SELECT id FROM pieces)")
-            db.execute(f"INSERT INTO plain SELECT {names} FROM joined")
-            messages += f" WHERE rollout NOT IN (SELECT id FROM pieces) UNION ALL {once}"
+        db.execute(f"CREATE OR REPLACE TEMP TABLE whole AS {rows}")
         db.execute(f"CREATE OR REPLACE TEMP VIEW built_messages AS {messages}")
-        db.execute(f"CREATE OR REPLACE TEMP TABLE built AS {fold('plain', 'built_facts')}")
+        db.execute(f"CREATE OR REPLACE TEMP TABLE built AS {fold('whole', 'built_facts')}")
 
 
-_FACTS_DDL = ", ".join(f'"{c.name}" {c.type}' for c in schema.FACTS)
-
-
-def _info(part: Part, rows: dict[str, int]) -> UnitInfo:
+def _info(part: PlannedPart, rows: dict[str, int]) -> UnitInfo:
     info = UnitInfo(version=schema.VERSION, columns=units.fingerprint(), logs={}, rows=rows)
     for unit in part.sources:
         info.logs |= unit.info.logs

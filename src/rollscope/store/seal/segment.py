@@ -26,14 +26,14 @@ MEMORY = "2GB"
 """A sealer's share; what does not fit goes to its temporary directory."""
 
 
-class Refused(Exception):
+class CannotSeal(Exception):
     """The log cannot be sealed by this program, or not now; it stays as it is."""
 
 
 def seal(directory: Path, log: str) -> bool:
     """Seal a log of the run in `directory`. False: somebody else had done it already.
 
-    The caller knows that the log is finished or its writer dead. Raises `Refused` if the log
+    The caller knows that the log is finished or its writer dead. Raises `CannotSeal` if the log
     was written by a newer program or cannot be read to its end, FileNotFoundError if there
     is no such log and no segment of it.
     """
@@ -85,18 +85,18 @@ def write_segment(directory: Path, log: str, target: Path) -> int:
     try:
         read = _load(db, path, log, target)
         if read.end < written:
-            raise Refused(
+            raise CannotSeal(
                 f"{path} ends after {read.end} of the {written} bytes that its writer wrote: it "
                 "was cut, or the file system does not show the rest yet. It stays as it is"
             )
         header = complete_header(directory, log, read.header)
         if header.version > schema.VERSION:
-            raise Refused(
+            raise CannotSeal(
                 f"{path} was written by a newer Rollscope (format {header.version}, "
                 f"this one knows {schema.VERSION})"
             )
         if path.stat().st_size < read.end:
-            raise Refused(f"{path} became shorter while it was read")
+            raise CannotSeal(f"{path} became shorter while it was read")
         stage(db, {0: header})
         db.execute("DROP TABLE staged_lines")  # half of the memory
         info = build(db, target, header)
@@ -109,7 +109,7 @@ def write_segment(directory: Path, log: str, target: Path) -> int:
     return read.end
 
 
-class _Read(NamedTuple):
+class _LoadedLog(NamedTuple):
     """What was found in a log, beside its lines."""
 
     header: Header | None
@@ -118,13 +118,13 @@ class _Read(NamedTuple):
     bad_lines: int
 
 
-def _load(db: DuckDBPyConnection, path: Path, log: str, target: Path) -> _Read:
+def _load(db: DuckDBPyConnection, path: Path, log: str, target: Path) -> _LoadedLog:
     """Read the good lines of a log, and keep bad ranges aside."""
-    whole = frames.whole(path)
-    if whole is not None:
+    unbroken = frames.unbroken(path)
+    if unbroken is not None:
         try:
-            bad_lines = load_log(db, path, whole.largest)
-            return _Read(_header(whole.first), whole.end, [], bad_lines)
+            bad_lines = load_log(db, path, unbroken.largest)
+            return _LoadedLog(_header(unbroken.first), unbroken.end, [], bad_lines)
         except duckdb.Error:
             pass  # a checksum does not fit: frame by frame, then
     spool = Spool(target / "lines.ndjson")
@@ -132,7 +132,7 @@ def _load(db: DuckDBPyConnection, path: Path, log: str, target: Path) -> _Read:
         header, end, damaged = _spool(path, log, spool)
         if damaged:
             _keep_aside(path, damaged, target)
-        return _Read(header, end, damaged, spool.load(db)[0])
+        return _LoadedLog(header, end, damaged, spool.load(db)[0])
     finally:
         spool.remove()
 

@@ -21,7 +21,7 @@ import msgspec
 from ...model.schema import VERSION
 from ...model.wire import Line
 from .. import frames, listing, paths, writers
-from .helper import Helper
+from .sealer import Sealer
 
 MAX_RAW = 64 << 20
 """A log this large (before compression) takes no new rollouts."""
@@ -33,7 +33,7 @@ _LOOK_AT_DISK = 1.0  # seconds between two looks at the free space
 
 _OVERHEAD = 500  # bytes of Python objects around an entry
 
-Place = Literal["whole", "open", "more", "close"]
+Phase = Literal["whole", "open", "more", "close"]
 """What an entry is of its rollout: all of it (or all this process will say), its beginning,
 a piece with more to come, its end."""
 
@@ -41,15 +41,15 @@ a piece with more to come, its end."""
 class Entry:
     """One line on its way to the log."""
 
-    __slots__ = ("data", "kind", "line", "place", "rollout", "size")
+    __slots__ = ("data", "kind", "line", "phase", "rollout", "size")
 
-    def __init__(self, line: Line, kind: str, rollout: str | None, place: Place) -> None:
+    def __init__(self, line: Line, kind: str, rollout: str | None, phase: Phase) -> None:
         self.line = line
         self.kind = kind
         """`rollouts`, `pieces`, `facts`, `metrics`: what it counts as."""
         self.rollout = rollout
         """Id of the rollout that it belongs to; None: any log will do."""
-        self.place = place
+        self.phase = phase
         self.size = line.size + _OVERHEAD
         """Bytes it holds in memory, about."""
         self.data: bytes | None = None
@@ -71,7 +71,7 @@ class CannotWrite(Exception):
         self.text = text
 
 
-class _Log:
+class _LogFile:
     """One file of `live/`."""
 
     def __init__(self, path: Path, header: bytes) -> None:
@@ -153,10 +153,10 @@ class LogWriter:
         self.problems: list[str] = []
         """What happened that a person should know; taken by the background thread."""
         self._seq = 0
-        self._current: _Log | None = None
-        self._older: list[_Log] = []
-        self._homes: dict[str, _Log] = {}
-        self._helper = Helper(directory)
+        self._current: _LogFile | None = None
+        self._older: list[_LogFile] = []
+        self._homes: dict[str, _LogFile] = {}
+        self._sealer = Sealer(directory)
         self._beaten = writers.steady()
         self._free_seen = float("-inf")
 
@@ -178,7 +178,7 @@ class LogWriter:
             self._current = None
         self._finish_older()
 
-    def _append(self, log: _Log, batch: list[Entry]) -> bool:
+    def _append(self, log: _LogFile, batch: list[Entry]) -> bool:
         """Write one frame. False: the log takes no more, and the next try goes to a new one."""
         lines = [entry.encode() for entry in batch]
         try:
@@ -206,23 +206,23 @@ class LogWriter:
             self._give_up(log, removed=True)
         return True
 
-    def _count(self, entry: Entry, log: _Log) -> None:
+    def _count(self, entry: Entry, log: _LogFile) -> None:
         counters, id = self.info.counters, entry.rollout
-        if entry.kind == "rollouts" and entry.place != "close":
+        if entry.kind == "rollouts" and entry.phase != "close":
             counters.recorded += 1
             log.recorded += 1
         elif entry.kind == "facts":
             counters.facts += 1
         elif entry.kind == "metrics":
             counters.metrics += 1
-        if id is not None and entry.place in ("open", "more"):
+        if id is not None and entry.phase in ("open", "more"):
             log.open.add(id)
             self._homes[id] = log
-        elif id is not None and entry.place == "close":
+        elif id is not None and entry.phase == "close":
             self._homes.pop(id, None)
             log.open.discard(id)
 
-    def _home(self, entry: Entry) -> _Log:
+    def _home(self, entry: Entry) -> _LogFile:
         """The log that the entry belongs to: the one its rollout began in."""
         if entry.rollout is not None and entry.rollout in self._homes:
             return self._homes[entry.rollout]
@@ -230,7 +230,7 @@ class LogWriter:
             self._current = self._begin()
         return self._current
 
-    def _begin(self) -> _Log:
+    def _begin(self) -> _LogFile:
         path = paths.log_path(self.directory, self.info.writer, self._seq)
         info = self.info
         header = msgspec.json.encode(
@@ -248,13 +248,13 @@ class LogWriter:
         )
         try:
             paths.ensure_run(self.directory, info.project, info.run)
-            log = _Log(path, header)
+            log = _LogFile(path, header)
         except OSError as error:
             raise _cannot_write(error, path) from error
         self._seq += 1
         return log
 
-    def _give_up(self, log: _Log, removed: bool = False) -> None:
+    def _give_up(self, log: _LogFile, removed: bool = False) -> None:
         """Write to this log no more. Rollouts that began in it go on in the next one."""
         for id in log.open:
             self._homes.pop(id, None)
@@ -271,7 +271,7 @@ class LogWriter:
             self._older.remove(log)
             log.close()
 
-    def _was_sealed(self, log: _Log) -> bool:
+    def _was_sealed(self, log: _LogFile) -> bool:
         """Was the log taken away with its last frame sealed? Then it must not come again."""
         try:
             sealed = listing.taken(self.directory, log.name)
@@ -284,7 +284,7 @@ class LogWriter:
         for log in finished:
             self._older.remove(log)
             log.close()
-            self._helper.add(log.name)
+            self._sealer.add(log.name)
             self.info.ends[log.name] = log.end
         if finished:
             with suppress(OSError):  # the next beat tells
@@ -292,7 +292,7 @@ class LogWriter:
         self._seal()
 
     def _seal(self, all: bool = False) -> None:
-        problem = self._helper.start(all) if self.limits.seal else None
+        problem = self._sealer.start(all) if self.limits.seal else None
         if problem is not None:
             self.problems.append(problem)
 

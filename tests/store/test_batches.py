@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from store_logs import LogFile, rollouts
+
 import rollscope
 from rollscope import Message, Rollout, Span, Tokens
 from rollscope.store.read.reader import Reader
 from rollscope.store.seal.compact import compact
+from rollscope.store.seal.segment import seal
 
 
 def record(run_name: str, count: int) -> None:
@@ -33,7 +36,7 @@ def check(root: Path) -> None:
     with Reader(root) as reader:
         found = reader.connection.execute("SELECT id FROM rollouts ORDER BY id DESC").fetchall()
         ids = [id for (id,) in found]
-        many = reader.many([*ids, "no such rollout"])
+        many = reader.get_many([*ids, "no such rollout"])
         assert [whole.rollout.id for whole in many] == ids, "in order; an unknown id is left out"
         for whole in many:
             alone = reader.get(str(whole.rollout.id))
@@ -56,5 +59,26 @@ def test_live_sealed_and_annotated_later(own_store: Path) -> None:
     check(own_store)
     with Reader(own_store) as reader:
         ids = [id for (id,) in reader.connection.execute("SELECT id FROM rollouts").fetchall()]
-        rewards = [whole.rollout.reward for whole in reader.many(ids)]
+        rewards = [whole.rollout.reward for whole in reader.get_many(ids)]
     assert 7.0 in rewards
+
+
+def test_of_two_rollouts_under_one_key_the_same_one_speaks_everywhere(tmp_path: Path) -> None:
+    (finished,) = rollouts(1, time=1.0, reward=0.5)
+    (begun_again,) = rollouts(1, time=2.0, reward=0.25)
+    first, second = LogFile(tmp_path, writer="a"), LogFile(tmp_path, writer="b")
+    first.log(finished)
+    second.log(begun_again, is_open=True)
+    for log in (first, second):
+        seal(log.directory, log.name)
+
+    def rewards() -> list[float | None]:
+        with Reader(tmp_path) as reader:
+            alone = reader.get("r0")
+            (stored,) = reader.get_many(["r0"])
+        assert alone is not None
+        return [alone.reward, stored.rollout.reward]
+
+    assert rewards() == [0.5, 0.5]
+    compact(first.directory, grace=0.0)
+    assert rewards() == [0.5, 0.5]

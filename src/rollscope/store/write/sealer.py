@@ -15,7 +15,7 @@ PATIENCE = 30.0
 """Seconds that a finished log waits for another one."""
 
 
-class Helper:
+class Sealer:
     """Starts one process at a time."""
 
     def __init__(self, directory: Path) -> None:

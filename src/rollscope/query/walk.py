@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rollscope.store.read.many import Whole
+    from rollscope.store.read.bodies import StoredRollout
     from rollscope.store.read.reader import Reader
 
 _TARGET = 16 << 20
@@ -15,7 +15,7 @@ _TARGET = 16 << 20
 _MOST = 256
 
 
-def through(reader: Reader, ids: Iterable[str]) -> Iterator[Whole]:
+def walk(reader: Reader, ids: Iterable[str]) -> Iterator[StoredRollout]:
     """Whole rollouts in the order of the ids, without those that have gone by now.
 
     The length of a rollout is known only after reading it, so each batch is sized by the one
@@ -23,7 +23,7 @@ def through(reader: Reader, ids: Iterable[str]) -> Iterator[Whole]:
     """
     left, size = iter(ids), 8
     while batch := list(islice(left, size)):
-        found = reader.many(batch)
+        found = reader.get_many(batch)
         yield from found
         fit = _TARGET // max(1, sum(whole.size for whole in found) // max(1, len(found)))
         size = max(1, min(2 * size, fit, _MOST))

@@ -21,24 +21,24 @@ from ..tables import one
 from ..units import Times, Unit
 from . import superseded, views
 from .late import Late
-from .tail import Log, Tail
-from .watching import Watched, Watching
+from .tail import FollowedLog, Tail
+from .watching import WatchedRun, WatchedRuns
 
-_LIVE = ("patched", "places", "late", "rollouts", "messages", "spans", "facts", "metrics")
+_LIVE = ("patched", "homes", "late", "rollouts", "messages", "spans", "facts", "metrics")
 """Tables of the tail that are asked only if they have rows."""
 
 
-class Problem(NamedTuple):
+class StoreProblem(NamedTuple):
     """Something in the store that could not be read, or was not shown."""
 
     path: str
     text: str
 
 
-class State:
+class Contents:
     """The last seen state of a store. One thread at a time may change it; any may read it."""
 
-    def __init__(self, db: DuckDBPyConnection, watching: Watching, temporary: Path) -> None:
+    def __init__(self, db: DuckDBPyConnection, watching: WatchedRuns, temporary: Path) -> None:
         self._db = db
         self._watching = watching
         self.scans = Scans(db)
@@ -98,7 +98,7 @@ class State:
         units: dict[str, Unit],
         gone_logs: set[str],
         grown: list[tuple[Path, LiveLog]],
-        changed: list[Watched],
+        changed: list[WatchedRun],
     ) -> frozenset[str]:
         """Bring the engine's tables and views to the state of these units and logs.
 
@@ -155,7 +155,7 @@ class State:
         beside = bool(looked) or not filled.isdisjoint(("rollouts", "patched"))
         self.one_scan = files is not None and is_one_scan(files) and not beside
 
-    def _launches(self, run: Watched) -> dict[str, Times]:
+    def _launches(self, run: WatchedRun) -> dict[str, Times]:
         """The launches of a run, from every place that knows of them."""
         found: dict[str, Times] = {}
 
@@ -189,7 +189,7 @@ class State:
         with contextlib.suppress(duckdb.Error):  # somebody does: next time
             self._db.execute("CHECKPOINT")
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[StoreProblem]:
         """Every file, or part of one, that is not shown, and why."""
         found = self._watching.problems()
         for path, unit in self.units.items():
@@ -202,7 +202,7 @@ class State:
         for log in list(self._tail.logs.values()):
             found |= _log_problems(log)
         found |= self.scans.ignored
-        return [Problem(path, text) for path, text in sorted(found.items())]
+        return [StoreProblem(path, text) for path, text in sorted(found.items())]
 
     def find_broken(self, said: str) -> bool:
         """Read the files that the error names, or all, and leave out those that cannot be.
@@ -221,7 +221,7 @@ class State:
         return len(self._watching.broken) > count
 
 
-def _log_problems(log: Log) -> dict[str, str]:
+def _log_problems(log: FollowedLog) -> dict[str, str]:
     """What is wrong with a live log, by where."""
     found = {
         f"{log.path}: bytes {bad.offset} to {bad.end}": f"{bad.error}; skipped"
