@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -268,3 +272,39 @@ def test_the_engine_prints_nothing_where_programs_write_their_answers(tmp_path: 
     with Reader(tmp_path) as reader, connect(tmp_path) as sealer:
         for engine in (reader.connection, reader.cursor(), sealer, sealer.cursor()):
             assert engine.execute(asked).fetchone() == (False,)
+
+
+def test_temporary_directories_of_readers_that_were_killed_go_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    code = (
+        "import sys; from rollscope.store.read.reader import Reader; reader = Reader(sys.argv[1])\n"
+        "print(reader.temporary, flush=True); sys.stdin.read()"
+    )
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "store")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip())
+
+    (killed, left), (lives, used) = start(), start()
+    killed.kill()  # it stays a zombie until somebody asks: it has ended all the same
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    foreign = temporary / "rollscope-notes"
+    foreign.mkdir()
+    assert left.is_dir()
+    assert used.is_dir()
+    with Reader(tmp_path / "store") as reader:
+        assert set(temporary.iterdir()) == {used, foreign, reader.temporary}
+    killed.communicate()
+    lives.communicate("")
+    assert list(temporary.iterdir()) == [foreign]

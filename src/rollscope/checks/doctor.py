@@ -117,8 +117,7 @@ def _state(info: WriterInfo) -> str:
     if info.finished is not None:
         return _FINISHED
     if info.place == writers.place():
-        alive = writers.process_start(info.pid) == info.process_start
-        return _WRITING if alive else "ended without finishing"
+        return "ended without finishing" if writers.is_gone(info) else _WRITING
     return f"on {info.host}, not known whether it still writes"
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import duckdb
 from duckdb import DuckDBPyConnection
 
 from .tables import literal
+from .writers import has_ended, place, process_start
 
 Configuration = dict[str, str | bool | int | float | list[str]]
 
@@ -44,6 +47,17 @@ def confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
     database.execute(f"SET allowed_directories = [{allowed}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
+
+
+def scratch() -> Path:
+    """A temporary directory for a reader of this process. Those of readers that were killed go."""
+    here = f"rollscope-{hashlib.blake2b(place().encode(), digest_size=4).hexdigest()}"
+    for left in Path(tempfile.gettempdir()).glob(f"{here}-*-*-*"):
+        pid, start = left.name.split("-")[2:4]
+        if pid.isdecimal() and has_ended(int(pid), start or None):
+            shutil.rmtree(left, ignore_errors=True)
+    pid = os.getpid()
+    return Path(tempfile.mkdtemp(prefix=f"{here}-{pid}-{process_start(pid) or ''}-"))
 
 
 def clean_up(database: DuckDBPyConnection, temporary: Path) -> None:

@@ -133,11 +133,16 @@ def place() -> str:
 
 def process_start(pid: int) -> str | None:
     """The kernel's start mark of a process; None if it is gone or cannot be asked."""
+    stat = _stat(pid)
+    return stat[19] if stat else None
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing if it cannot be asked."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
+        return []
 
 
 def write_info(directory: Path, info: WriterInfo) -> None:
@@ -182,18 +187,20 @@ def read_infos(directory: Path) -> dict[str, WriterInfo]:
 
 def is_gone(info: WriterInfo) -> bool:
     """Is its process certainly gone? Only ever true for processes of this machine."""
-    if info.place != place():
-        return False
+    return info.place == place() and has_ended(info.pid, info.process_start)
+
+
+def has_ended(pid: int, start: str | None) -> bool:
+    """Has this process of this machine ended? Its start mark tells a pid that was given again."""
     try:
-        os.kill(info.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:
         return False  # somebody else's process: it is there
-    if info.process_start is None:
-        return False
-    start = process_start(info.pid)
-    return start is not None and start != info.process_start
+    stat = _stat(pid)
+    is_zombie = bool(stat) and stat[0] in "ZX"  # ended; its parent has not asked how
+    return is_zombie or bool(stat and start is not None and stat[19] != start)
 
 
 class Watch:

@@ -16,7 +16,6 @@ query goes on over what it began with. A file may go away under a long query (co
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 import weakref
@@ -29,7 +28,7 @@ from duckdb import DuckDBPyConnection
 
 from ...model import Message, Rollout, Span
 from .. import paths, writers
-from ..engine import clean_up, configuration, confine, connect, is_of_a_file
+from ..engine import clean_up, configuration, confine, connect, is_of_a_file, scratch
 from ..runs import RunInfo
 from ..tables import one
 from ..units import Unit
@@ -70,7 +69,7 @@ class Reader:
         """`threads` and `memory` (bytes) bound the engine; `only` is the directory of the one
         run that is read."""
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
-        self.temporary = temporary = Path(tempfile.mkdtemp(prefix="rollscope-"))
+        self.temporary = temporary = scratch()
         """A directory that goes with the reader. Besides the store the only one it may touch."""
         self._database = connect(configuration(temporary, threads, memory))
         # GLOBAL: without it a setting of an extension holds for this one connection alone.
