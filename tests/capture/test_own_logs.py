@@ -113,6 +113,42 @@ def test_recording_pauses_when_the_disk_is_nearly_full_and_memory_stays_bounded(
     assert "recording pauses" in caplog.text
 
 
+@pytest.mark.parametrize(("asked", "mode"), [("", 0o700), ("0750", 0o750), ("2775", 0o2775)])
+def test_nobody_else_may_look_into_the_store_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, mode: int
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_MODE", asked)
+    monkeypatch.setenv("ROLLSCOPE_SEAL", "on")
+    umask = os.umask(0o022)
+    try:
+        outside, store = tmp_path / "data", tmp_path / "data" / "store"
+        with rollscope.init(project="p", run="r", dir=store) as run:
+            run.log(Rollout(task="t"))
+        wait_for(lambda: list(store.rglob("segments/*/rollouts.parquet")))
+        made = [store, store / "p", store / "p/r"]
+        made += [store / "p/r" / part for part in ("live", "segments", "merged", "writers")]
+        assert {path.stat().st_mode & 0o7777 for path in made} == {mode}
+        assert outside.stat().st_mode & 0o777 == 0o755, "what is not the store's is left alone"
+        store.chmod(0o755)
+        with rollscope.init(project="p", run="s", dir=store) as run:
+            run.log(Rollout(task="t"))
+        assert store.stat().st_mode & 0o777 == 0o755, "as somebody made it"
+        assert (store / "p/s").stat().st_mode & 0o7777 == mode
+    finally:
+        os.umask(umask)
+
+
+@pytest.mark.parametrize("asked", ["0500", "everybody", "99"])
+def test_permissions_that_cannot_be_are_told_and_the_store_is_private(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_MODE", asked)
+    with rollscope.init(project="p", run="r") as run:
+        run.log(Rollout(task="t"))
+    assert (own_store / "p").stat().st_mode & 0o777 == 0o700
+    assert "ROLLSCOPE_MODE" in reading.infos(own_store)[0].problems[0].text
+
+
 def test_a_writers_file_tells_who_wrote(own_store: Path) -> None:
     with rollscope.init(project="p", run="r", config={"lr": 1e-5}) as run:
         run.log(Rollout(task="t"))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..model.redact import redact_names
 from ..model.sample import Sample
+from ..store.paths import PRIVATE
 from . import forwarding
 from .problems import report
 
@@ -62,6 +63,13 @@ def _seconds(value: str) -> float:
     if not 0 <= float(value) < math.inf:
         raise ValueError(value)
     return float(value)
+
+
+def _mode(value: str) -> int:
+    mode = int(value, 8)
+    if mode & PRIVATE != PRIVATE or mode > 0o2777:
+        raise ValueError(value)  # the writer itself must be able to write
+    return mode
 
 
 def check_sinks(sinks: str | Iterable[str]) -> tuple[str, ...]:
@@ -158,6 +166,15 @@ OPTIONS = (
         "a size: `2GB`",
         f"`{MIN_FREE // 10**9}GB`",
         "Recording pauses when less than this is free on the store's disk.",
+    ),
+    Option(
+        "ROLLSCOPE_MODE",
+        _mode,
+        "permissions as `chmod` takes them: `0750`",
+        f"`{PRIVATE:04o}`: only you",
+        "Who may use the directories of the store that are made from now on, whatever the umask "
+        "says: `0750` lets your group read, `0755` everybody. Directories that are there already "
+        "stay as they are.",
     ),
     Option(
         "ROLLSCOPE_SEAL",

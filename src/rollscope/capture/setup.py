@@ -65,6 +65,7 @@ def resolve(
     limits = Limits(
         min_free=_or(setting("ROLLSCOPE_MIN_FREE"), MIN_FREE),
         seal=_or(setting("ROLLSCOPE_SEAL"), True),
+        mode=_or(setting("ROLLSCOPE_MODE"), paths.PRIVATE),
     )
     return Setup(
         project=_name(_or(setting("ROLLSCOPE_PROJECT"), project, "default"), "project"),

@@ -51,10 +51,28 @@ class RunFile(msgspec.Struct, kw_only=True):
     version: int = VERSION
 
 
-def ensure_run(directory: Path, project: str, run: str) -> None:
-    """Make the directories of a run and its run.json. Any number of writers may do so at once."""
-    for part in ("live", "segments", "merged", "writers"):
-        (directory / part).mkdir(parents=True, exist_ok=True)
+PRIVATE = 0o700
+"""Permissions of the directories of a store: prompts and answers are nobody else's business."""
+
+
+def ensure_run(directory: Path, project: str, run: str, mode: int = PRIVATE) -> None:
+    """Make the directories of a run and its run.json. Any number of writers may do so at once.
+
+    `mode` is what the directories that this makes may be used for, whatever the umask says;
+    those that are there already stay as they are.
+    """
+    root = directory.parent.parent
+    root.parent.mkdir(parents=True, exist_ok=True)
+    parts = (directory / part for part in ("live", "segments", "merged", "writers"))
+    for made in (root, directory.parent, directory, *parts):
+        try:
+            made.mkdir(PRIVATE)
+        except FileExistsError:
+            if not made.is_dir():
+                raise
+        else:
+            if mode != PRIVATE:
+                made.chmod(mode)
     path = directory / "run.json"
     if not path.exists():
         names = RunFile(project=str(text(project)), run=str(text(run)))

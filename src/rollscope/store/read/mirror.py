@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..listing import COVERS, Covers
-from ..paths import encode_name
+from ..paths import PRIVATE, encode_name
 from ..units import INFO, UnitInfo
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
@@ -62,7 +62,8 @@ class Mirror:
         self.folder = home / "store"
         self._fetching = home / "fetching"
         self._remote: Any = _open(url)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        home.mkdir(PRIVATE, parents=True, exist_ok=True)
+        self.folder.mkdir(exist_ok=True)
         shutil.rmtree(self._fetching, ignore_errors=True)  # what an earlier one left half done
         self._fetching.mkdir()
 

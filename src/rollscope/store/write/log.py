@@ -134,13 +134,15 @@ class _LogFile:
 
 
 class Limits(NamedTuple):
-    """Sizes and times of one writer; tests make them small."""
+    """Sizes, times and permissions of one writer; tests make them small."""
 
     max_raw: int = MAX_RAW
     min_free: int = 0
     """Bytes that must be free on the disk; 0: do not look."""
     silent: float = writers.SILENT
     seal: bool = True
+    mode: int = paths.PRIVATE
+    """Permissions of the directories that it makes."""
 
 
 class LogWriter:
@@ -247,7 +249,7 @@ class LogWriter:
             }
         )
         try:
-            paths.ensure_run(self.directory, info.project, info.run)
+            paths.ensure_run(self.directory, info.project, info.run, self.limits.mode)
             log = _LogFile(path, header)
         except OSError as error:
             raise _cannot_write(error, path) from error
@@ -306,7 +308,8 @@ class LogWriter:
         self._tell_ends()
         try:
             if not (self.directory / "writers").is_dir():
-                paths.ensure_run(self.directory, self.info.project, self.info.run)
+                info = self.info
+                paths.ensure_run(self.directory, info.project, info.run, self.limits.mode)
             writers.write_info(self.directory, self.info)
         except OSError as error:
             raise _cannot_write(error, self.directory) from error
