@@ -56,8 +56,8 @@ def scratch() -> Path:
         pid, start = left.name.split("-")[2:4]
         if pid.isdecimal() and has_ended(int(pid), start or None):
             shutil.rmtree(left, ignore_errors=True)
-    pid = os.getpid()
-    return Path(tempfile.mkdtemp(prefix=f"{here}-{pid}-{process_start(pid) or ''}-"))
+    mine = f"{os.getpid()}-{process_start(os.getpid()) or ''}"
+    return Path(tempfile.mkdtemp(prefix=f"{here}-{mine}-"))
 
 
 def clean_up(database: DuckDBPyConnection, temporary: Path) -> None:
