@@ -11,14 +11,16 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
 
 import rollscope.server.selecting as selecting
 from rollscope.query import Store
+from rollscope.server import params as p
 from rollscope.server import routes
+from rollscope.server import shapes as s
+from rollscope.server.desk import Desk
 from rollscope.store.read.cancel import Cancellable, Cancelled
 
 from .conftest import serving
@@ -63,15 +65,17 @@ def test_the_server_ends_the_query_of_a_client_that_hangs_up(
 ) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    def facets(desk: Any, _: Any) -> Any:
+    def facets(desk: Desk, _: p.FacetsOf) -> s.Facets:
         began.set()
         try:
-            return desk.store.sql(ENDLESS).fetchall()
+            desk.store.sql(ENDLESS).fetchall()
+            return s.Facets(facets=[])
         finally:
             ended.set()
 
     slow = [
-        r._replace(answerer=facets) if r.answerer is selecting.facets else r for r in routes.ROUTES
+        routes.Route("GET", r.path, facets) if r.answerer is selecting.facets else r
+        for r in routes.ROUTES
     ]
     monkeypatch.setattr(sys.modules["rollscope.server.app"], "ROUTES", slow)
     with serving(store_dir) as site:
