@@ -292,3 +292,24 @@ def test_a_wrong_pattern_is_no_reason_to_read_every_file(
     monkeypatch.setattr(store.reader, "_recover", looked)
     with pytest.raises(QueryError, match="the pattern cannot be read"):
         store.rollouts("/(/")
+
+
+def test_an_answer_that_was_given_to_the_policy_is_no_turn(own_store: Path) -> None:
+    with rollscope.init(project="p", run="r") as run:
+        run.log(
+            Rollout(
+                id="a",
+                messages=[
+                    Message(role="user", content="2 + 2?"),
+                    Message(role="assistant", content="4", sampled=False, start=1.0, end=2.0),
+                    Message(role="user", content="3 + 3?"),
+                    Message(role="assistant", content="6", start=3.0, end=4.0),
+                    Message(role="player", content="so 6", sampled=True),
+                ],
+            )
+        )
+    store = rollscope.open(own_store)
+    by_policy = [False, False, False, True, True]
+    assert [m.sampled for m in store.written("a")] == by_policy
+    assert [m.sampled for m in written_of(store.get("a"))] == by_policy
+    assert store.rollouts("turns:2").count() == 1

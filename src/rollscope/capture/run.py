@@ -16,6 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from ..model import Fact, Message, Rollout, keyed_id, prompt_task, wire
+from ..model.conversation import prompt_size
 from ..model.identity import id_maker
 from ..model.normalise import text
 from ..model.redact import Redactor, redact_fact, redact_rollout
@@ -395,10 +396,9 @@ class Run:
 
 def _prompt_task(messages: list[Message]) -> str | None:
     """A hash of what was asked: everything before the policy's first message."""
+    known = [as_message(message) for message in messages]
     texts: list[str] = []
-    for message in map(as_message, messages):
-        if message.sampled or (message.sampled is None and message.role == "assistant"):
-            break
+    for message in known[: prompt_size(known)]:
         content = message.content
         if isinstance(content, str):
             texts.append(content)

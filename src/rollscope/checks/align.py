@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..model import Message, Rollout, show
+from ..model.conversation import tool_calls
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]", re.UNICODE)
 
@@ -104,21 +105,14 @@ def align(a: Rollout, b: Rollout) -> Alignment:
 def text_of(message: Message) -> str:
     """What a message says, tool calls included, as one text to compare."""
     lines = [_parted(message)]
-    for call in message.tool_calls:
+    for call in tool_calls(message):
         lines.append(f"→ {call.name or ''}({_json(call.arguments)})")
     return "\n".join(line for line in lines if line)
 
 
-def plain_text(message: Message) -> str:
-    """The text of a message; of parts, all texts together."""
-    if message.content is None or isinstance(message.content, str):
-        return message.content or ""
-    return "".join(part.text or "" for part in message.content)
-
-
 def _parted(message: Message) -> str:
     """Its text; where thinking ends and an answer begins, the answer has a line of its own."""
-    if message.content is None or isinstance(message.content, str):
+    if not isinstance(message.content, list):
         return message.content or ""
     texts: list[str] = []
     last = None

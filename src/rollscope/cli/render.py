@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from ..model import Message, Part, Rollout, ToolCall
+from ..model import Message, Part, Rollout, ToolCall, conversation
 
 ROLE_COLOURS = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
 MISSING = "–"
@@ -164,8 +164,7 @@ def _coloured(message: Message, stream: str) -> Text | None:
     values = None if tokens is None else tokens.streams.get(stream)
     if tokens is None or values is None or tokens.ends is None:
         return None
-    content = message.content
-    whole = content if isinstance(content, str) else "".join(p.text or "" for p in content or ())
+    whole = conversation.text(message)
     known = [v for v in values if v is not None and math.isfinite(v)]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     text, start = Text(), 0

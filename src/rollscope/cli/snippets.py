@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..model import Rollout
+from ..model import Rollout, conversation
 from . import render
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def snippet(store: Store, query: Query, id: str) -> str | None:
 
 def _texts(rollout: Rollout) -> Iterator[tuple[str, str]]:
     for message in rollout.messages:
-        if isinstance(message.content, str):
-            yield message.role, message.content
-        elif message.content is not None:
-            yield message.role, "".join(part.text or "" for part in message.content)
-        for call in message.tool_calls:
+        if message.content is not None:
+            yield message.role, conversation.text(message)
+        for call in conversation.tool_calls(message):
             yield message.role, render.as_text(call.arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rollscope.model import Rollout
+from rollscope.model.conversation import BY_POLICY, by_policy
 from rollscope.model.tokens import to_list
 
 from .engine import Engine
@@ -24,7 +25,7 @@ class Written(msgspec.Struct, frozen=True):
     """Versions of the policy that wrote it, in order."""
 
 
-_WRITTEN = """SELECT n, any_value(name), any_value(coalesce(sampled, false) OR role = 'assistant'),
+_WRITTEN = f"""SELECT n, any_value(name), any_value({BY_POLICY}),
     any_value(start), any_value("end"),
     list_filter(list_sort(list_distinct(flatten(list(version)))), lambda v: v IS NOT NULL)
     FROM messages WHERE rollout = ? GROUP BY n ORDER BY n"""
@@ -41,6 +42,6 @@ def written_of(rollout: Rollout) -> list[Written]:
     for n, m in enumerate(rollout.messages):
         stream = m.tokens.streams.get("version") if m.tokens is not None else None
         known = [v for v in to_list(stream, True) if v is not None] if stream is not None else []
-        sampled = bool(m.sampled) or m.role == "assistant"
-        found.append(Written(n, m.name, sampled, m.start, m.end, list(dict.fromkeys(known))))
+        versions = list(dict.fromkeys(known))
+        found.append(Written(n, m.name, by_policy(m), m.start, m.end, versions))
     return found

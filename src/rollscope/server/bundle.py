@@ -22,8 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ..checks.align import plain_text
-from ..model import Message, Rollout
+from ..model import Message, Rollout, conversation
 from ..model.redact import Redactor, clean_json, make_redactor, redact_rollout
 from ..query import Store
 from ..store.read.bodies import Sketch
@@ -117,7 +116,7 @@ class _Texts:
         said = [
             (message.role, text)
             for message in rollout.messages
-            for text in (plain_text(message), *_arguments(message))
+            for text in (conversation.text(message), *_arguments(message))
             if text
         ]
         self._held.append(said)
@@ -141,10 +140,7 @@ class _Texts:
 
 def _arguments(message: Message) -> Iterator[str]:
     """What a message calls tools with: as it was written, and each text in it unescaped."""
-    calls = [*message.tool_calls]
-    if isinstance(message.content, list):
-        calls += [part.call for part in message.content if part.call is not None]
-    for call in calls:
+    for call in conversation.tool_calls(message):
         if isinstance(call.arguments, str):
             yield call.arguments
         elif call.arguments is not None:
@@ -195,7 +191,7 @@ class _Redacting(Desk):
         sketches = super().outline(id)
         if self._clean is None:
             return sketches
-        whole = [plain_text(message) for message in self.rollout(id).messages]
+        whole = [conversation.text(message) for message in self.rollout(id).messages]
         return [m._replace(beginning=whole[m.n][: len(m.beginning)]) for m in sketches]
 
     def previewed(self, row: s.RolloutRow) -> s.RolloutRow:
@@ -218,13 +214,7 @@ class _Redacting(Desk):
 
 def _beginnings(message: Message) -> tuple[str, str]:
     """Where a preview of a message may begin: with its text, or after its thinking."""
-    text, thought = plain_text(message), 0
-    if isinstance(message.content, list):
-        parts = message.content[:1]
-        thought = sum(len(part.text or "") for part in parts if part.type == "reasoning")
-    elif message.content is not None:
-        thought = len(text) - len(text.rpartition("</think>")[2])
-    return text, text[thought:].lstrip(" \n\r\t")
+    return conversation.text(message), conversation.answer(message)
 
 
 def _vacant(folder: Path) -> None:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..checks.align import plain_text
-from ..model import Rollout
+from ..model import Rollout, conversation
 from ..query import Store, compile_query
 from ..query.match import TextTerm
 from ..query.places import places
@@ -61,8 +60,8 @@ def _short(said: str | None) -> str | None:
 
 def _said(rollout: Rollout) -> Iterator[_Said]:
     for n, message in enumerate(rollout.messages):
-        yield _Said(n, message.role, "text", plain_text(message))
-        for call in message.tool_calls:
+        yield _Said(n, message.role, "text", conversation.text(message))
+        for call in conversation.tool_calls(message):
             told = call.arguments
             text = told if isinstance(told, str) else msgspec.json.encode(told).decode()
             yield _Said(n, message.role, "tool_calls", text)

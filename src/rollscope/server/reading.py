@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from ..checks.align import plain_text
-from ..model import Message, Part, Span, ToolCall
+from ..model import Message, Part, Span, ToolCall, conversation
 from ..model.tokens import Tokens, is_int, to_list
 from ..query import NotFound
 from ..query.writing import Written, written_of
@@ -63,16 +62,9 @@ def _outline(sketches: list[Sketch]) -> s.Outline:
 def _answer(desk: Desk, id: str, sketches: list[Sketch]) -> str | None:
     """The end of what the policy wrote last; what it thought before is no answer."""
     for sketch in reversed(sketches):
-        if sketch.sampled or (sketch.sampled is None and sketch.role == "assistant"):
+        if conversation.by_policy(sketch):
             (message,) = desk.messages(id, sketch.n, sketch.n + 1)
-            if isinstance(message.content, list):
-                parts = [part.text or "" for part in message.content if part.type == "text"]
-                text = "".join(parts)
-            else:
-                text = message.content or ""
-            for mark in ("</think>", "</thinking>", "</reasoning>"):
-                text = text.rpartition(mark)[2]
-            return text.strip()[-ANSWER:] or None
+            return conversation.answer(message).rstrip()[-ANSWER:] or None
     return None
 
 
@@ -92,12 +84,12 @@ def text(desk: Desk, ask: p.TextOf, id: str, n: int) -> s.Body:
 
 
 def _body(message: Message, n: int, start: int, chars: int) -> s.Body:
-    whole = plain_text(message)
+    whole = conversation.text(message)
     has_text = message.content is not None
     return s.Body(
         n=n,
         role=message.role,
-        parent=n - 1 if message.parent is None else message.parent,
+        parent=conversation.parent_of(n, message),
         name=message.name,
         text=whole[start : start + chars] if has_text else None,
         start_char=start,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..model import schema
+from ..model.conversation import ANSWER, BY_POLICY, PARENT
 from ..model.tokens import KNOWN_STREAMS
 from .header import Header
 
@@ -53,8 +54,7 @@ _MESSAGE_SOURCE = {
     "rollout": "id",
     "n": "n",
     # On the wire, none is "the one before" and -1 a root; in the table, null is a root.
-    "parent": "CASE WHEN m.parent IS NULL THEN nullif(n - 1, -1) "
-    "WHEN m.parent BETWEEN 0 AND n - 1 THEN m.parent END",
+    "parent": PARENT,
     "text": "m.content",
     "token_ids": "m.tokens.ids",
     "token_ends": "m.tokens.ends",
@@ -257,18 +257,12 @@ LENGTH = "coalesce(" + ", ".join(
     f"len({q(name)})" for name in ("token_ids", "token_ends", *KNOWN_STREAMS)
 ) + ", len(map_values(streams)[1]))"  # fmt: skip
 
-# What it said after thinking: a list of beginnings of thoughts tells nothing.
-_SAID = """ltrim(CASE WHEN parts->>'$[0].type' = 'reasoning'
-        THEN substr(text, 1 + coalesce(try_cast(parts->>'$[0].end' AS BIGINT), 0))
-    WHEN contains(text, '</think>') THEN split_part(text, '</think>', -1)
-    ELSE text END, E' \\n\\r\\t')"""
-
 _BRIEF = f"""
-SELECT rollout, n, coalesce(sampled, role = 'assistant', false) AS policy,
+SELECT rollout, n, {BY_POLICY} AS policy,
     {LENGTH} AS tokens, list_min("version") AS version_min, list_max("version") AS version_max,
     CASE WHEN tool_calls IS NOT NULL THEN json_extract_string(tool_calls, '$[*].name') END AS calls,
     CASE WHEN parts IS NOT NULL THEN json_extract_string(parts, '$[*].call.name') END AS part_calls,
-    coalesce(nullif(left(CASE WHEN policy THEN {_SAID} ELSE text END, {PREVIEW}), ''),
+    coalesce(nullif(left(CASE WHEN policy THEN {ANSWER} ELSE text END, {PREVIEW}), ''),
         nullif(left(text, {PREVIEW}), '')) AS preview
 """
 """What a message adds to its rollout's thin row."""

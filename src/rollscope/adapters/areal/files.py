@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model import Message, Rollout, prompt_task
+from ...model.conversation import prompt_size
 from ...model.problem import Problem
 from .._lines import first_record, records
 from .._messages import split_text
@@ -110,9 +111,4 @@ def _answered(messages: list[Message], text: str) -> list[Message]:
 
 
 def _asked(messages: list[Message]) -> str:
-    texts = []
-    for message in messages:
-        if message.sampled or message.role == "assistant":
-            break
-        texts.append(str(message.content))
-    return "\n".join(texts)
+    return "\n".join(str(message.content) for message in messages[: prompt_size(messages)])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ...model import Message, Rollout
 from ...model.chat import from_chat
+from ...model.conversation import path_to
 from .._arrays import number
 from .._rows import Joined, Row, join
 from .rows import digest, first_version, rows_of, versions, where
@@ -47,7 +48,7 @@ def from_interactions(
     tokenizer = tokenizer or next((r.tokenizer for r in responses if r is not None), None)
     joined = join([row for row, _ in rows], tokenizer=tokenizer, problems=problems)
     for chat, end in zip(said, joined.last, strict=True):
-        take_names([joined.messages[n] for n in _way(joined.messages, end)], chat)
+        take_names([joined.messages[n] for n in path_to(joined.messages, end)], chat)
     _mark(joined.messages, joined.last, interactions)
     rollout.messages = joined.messages
     rollout.policy_version = first_version(joined.messages)
@@ -96,17 +97,6 @@ def _mark(messages: list[Message], ends: Sequence[int], interactions: Sequence[A
             message.stop_reason = response.stop_reason
 
 
-def _way(messages: Sequence[Message], end: int) -> list[int]:
-    """The messages from a root to this one."""
-    way = [end]
-    while True:
-        parent = messages[way[-1]].parent
-        parent = way[-1] - 1 if parent is None else parent
-        if parent < 0:
-            return way[::-1]
-        way.append(parent)
-
-
 def _places(joined: Joined, end: int, length: int) -> list[int]:
     """Where the tokens of a row that ends in message `end` lie among the rollout's tokens."""
     starts, at = [], 0
@@ -114,7 +104,7 @@ def _places(joined: Joined, end: int, length: int) -> list[int]:
         starts.append(at)
         at += len(message.tokens or ())
     places: list[int] = []
-    for n in _way(joined.messages, end):
+    for n in path_to(joined.messages, end):
         places += range(starts[n], starts[n] + len(joined.messages[n].tokens or ()))
     return places[:length]
 

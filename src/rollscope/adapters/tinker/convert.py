@@ -9,6 +9,7 @@ from typing import Any
 
 from ...model import Error, Message, Rollout, Span, prompt_task
 from ...model.chat import from_chat
+from ...model.conversation import text
 from .._arrays import number, same_length
 from .._decode import own
 from .._messages import after_prompt, split
@@ -174,9 +175,9 @@ def _rollout(
         for message in rollout.messages:
             if message.sampled:
                 message.name = f"player {player}"
-    for i, (criterion, score, text) in enumerate(notes.grades, 1):
+    for i, (criterion, score, said) in enumerate(notes.grades, 1):
         rollout.rewards[f"rubric {i}"] = score
-        rollout.reward_texts[f"rubric {i}"] = text
+        rollout.reward_texts[f"rubric {i}"] = said
         rollout.meta.setdefault("criteria", {})[f"rubric {i}"] = criterion
     return rollout
 
@@ -235,7 +236,7 @@ class Conversation:
             problems=self._problems,
         )
         if not self.messages:
-            self.prompt = "".join(_text(m) for m in added if not m.sampled)
+            self.prompt = "".join(text(m) for m in added if not m.sampled)
         first = len(self.messages)
         for number_, message in enumerate(added, first):
             self._path.append((number_, list(message.tokens.ids if message.tokens else [])))
@@ -282,7 +283,7 @@ class Conversation:
             message = from_chat(given)
             message.sampled = False
             self.messages.append(message)
-        self.prompt = "".join(_text(m) for m in self.messages)
+        self.prompt = "".join(text(m) for m in self.messages)
         if self.messages:
             self.messages[-1].reward = transition.reward
             self.messages[-1].state = dict(transition.logs) or None
@@ -403,10 +404,3 @@ def _task(env: Any, builder: Any, prompt: str, reference: Any) -> str | None:
     if not prompt:
         return None
     return prompt_task(prompt if reference is None else f"{prompt}\0{reference}")
-
-
-def _text(message: Message) -> str:
-    content = message.content
-    if isinstance(content, list):
-        return "".join(part.text or "" for part in content)
-    return content or ""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from duckdb import DuckDBPyConnection
 
-from ...model import Fact, Message, Rollout, Span, Tokens, schema
+from ...model import Fact, Message, Rollout, Span, Tokens, conversation, schema
 from ...model.facts import winners
 from ...model.repeats import expand
 from ...model.tokens import KNOWN_STREAMS, is_int, to_list
@@ -51,10 +51,8 @@ class Sketch(NamedTuple):
 
 def sketch(n: int, message: Message) -> Sketch:
     """The same of a message that was read whole."""
-    content, tokens = message.content, message.tokens
-    parts = content if isinstance(content, list) else []
-    text = content if isinstance(content, str) else "".join(part.text or "" for part in parts)
-    parent = n - 1 if message.parent is None else message.parent
+    text, tokens = conversation.text(message), message.tokens
+    parent = conversation.parent_of(n, message)
     return Sketch(
         n=n,
         parent=None if parent < 0 else parent,
@@ -63,8 +61,7 @@ def sketch(n: int, message: Message) -> Sketch:
         chars=len(text),
         tokens=None if tokens is None else len(tokens),
         sampled=message.sampled,
-        tools=[call.name for call in message.tool_calls]
-        + [part.call.name for part in parts if part.call is not None],
+        tools=[call.name for call in conversation.tool_calls(message)],
         beginning=text[:200],
         reward=message.reward,
         streams=[] if tokens is None else list(tokens.streams),
