@@ -30,12 +30,17 @@ def is_one_scan(relation: str) -> bool:
 
 
 class Scans:
-    """How files of other versions are read: by name, what is missing null, the rest ignored."""
+    """Reads files of any version: by name, what is missing null, the rest ignored.
+
+    Files with the same columns are one scan. One of them is opened to learn its columns; the
+    others carry the same `fingerprint`.
+    """
 
     def __init__(self, db: DuckDBPyConnection) -> None:
         self._db = db
         self._mine = fingerprint()
-        self._selects: dict[tuple[str, str], str] = {}
+        self._selects: dict[tuple[str, str, int], tuple[str, str | None]] = {}
+        """What to select from files of another version, and what of them is not shown."""
         self.ignored: dict[str, str] = {}
         """What is not shown of which file."""
 
@@ -44,61 +49,65 @@ class Scans:
 
         None: none of them has that table. With `filename`, that column comes last.
         """
-        plain: list[str] = []
-        odd: list[str] = []
-        extra = ", filename" if filename else ""
+        mine = columns(table)
+        groups: dict[str, list[str]] = {}
         for unit in units:
-            if table not in unit.tables:
-                continue
-            path = str(unit.file(table))
-            if unit.info.columns == self._mine:
-                plain.append(path)
-            else:
-                select = self._by_name(table, path, unit)
+            if table in unit.tables:
+                is_mine = unit.info.columns == self._mine
+                select = mine if is_mine else self._by_name(table, unit)
                 if select is not None:
-                    odd.append(f"SELECT {select}{extra} FROM {read([path], filename=filename)}")
-        if plain:
-            files = read(plain, filename=filename)
-            if not odd:
-                return files  # planning a SELECT of all columns around it takes half a millisecond
-            odd.insert(0, f"SELECT {columns(table)}{extra} FROM {files}")
-        return f"({' UNION ALL '.join(odd)})" if odd else None
+                    groups.setdefault(select, []).append(str(unit.file(table)))
+        if groups.keys() == {mine}:  # planning a SELECT of all columns takes half a millisecond
+            return read(groups[mine], filename=filename)
+        extra = ", filename" if filename else ""
+        scans = [
+            f"SELECT {select}{extra} FROM {read(files, filename=filename)}"
+            for select, files in groups.items()
+        ]
+        return f"({' UNION ALL '.join(scans)})" if scans else None
 
-    def _by_name(self, table: str, path: str, unit: Unit) -> str | None:
+    def _by_name(self, table: str, unit: Unit) -> str | None:
         """What to select from a file of another version; None: it cannot be read."""
-        if (table, path) not in self._selects:
+        path = str(unit.file(table))
+        shape = (table, unit.info.columns or path, unit.info.version)
+        if shape not in self._selects:
             try:
-                found = {
-                    row[0]: row[1]
-                    for row in self._db.execute(f"DESCRIBE SELECT * FROM {read([path])}").fetchall()
-                }
+                found = self._db.execute(f"DESCRIBE SELECT * FROM {read([path])}").fetchall()
             except duckdb.Error as error:
                 if "No such file" in str(error) or not unit.file(table).exists():
                     raise FileNotFoundError(path) from error
                 self.ignored[path] = f"cannot be read ({_first_line(error)})"
                 return None
-            self._selects[table, path] = self._select(table, path, unit, found)
-        return self._selects[table, path]
+            types = {name: type for name, type, *_ in found}
+            self._selects[shape] = _select(table, types), _not_shown(table, types, unit)
+        select, not_shown = self._selects[shape]
+        if not_shown is not None:
+            self.ignored[path] = not_shown
+        return select
 
-    def _select(self, table: str, path: str, unit: Unit, found: dict[str, str]) -> str:
-        unknown = sorted(set(found) - set(_TYPES[table]))
-        version = unit.info.version
-        if version > schema.VERSION or unknown:
-            what = f"columns not shown: {', '.join(unknown)}" if unknown else "all columns known"
-            self.ignored[path] = (
-                f"format {version}, this program knows {schema.VERSION}; {what}"
-                if version != schema.VERSION
-                else what
-            )
-        picked = []
-        for name, type in _TYPES[table].items():
-            if name not in found:
-                picked.append(f"CAST(NULL AS {type}) AS {q(name)}")
-            elif found[name] == type:
-                picked.append(q(name))
-            else:
-                picked.append(f"TRY_CAST({q(name)} AS {type}) AS {q(name)}")
-        return ", ".join(picked)
+
+def _select(table: str, found: dict[str, str]) -> str:
+    """The columns of this version out of those that were found."""
+    picked = []
+    for name, type in _TYPES[table].items():
+        if name not in found:
+            picked.append(f"CAST(NULL AS {type}) AS {q(name)}")
+        elif found[name] == type:
+            picked.append(q(name))
+        else:
+            picked.append(f"TRY_CAST({q(name)} AS {type}) AS {q(name)}")
+    return ", ".join(picked)
+
+
+def _not_shown(table: str, found: dict[str, str], unit: Unit) -> str | None:
+    unknown = sorted(set(found) - set(_TYPES[table]))
+    version = unit.info.version
+    if version <= schema.VERSION and not unknown:
+        return None
+    what = f"columns not shown: {', '.join(unknown)}" if unknown else "all columns known"
+    if version == schema.VERSION:
+        return what
+    return f"format {version}, this program knows {schema.VERSION}; {what}"
 
 
 def _first_line(error: Exception) -> str:
