@@ -5,7 +5,7 @@ import * as T from "./types";
 
 export type Params = Record<string, string | number | boolean | null | undefined>;
 
-/** What the server said no with, for the person who reads it. */
+/** Why the server refused, in words for a person. */
 export class Refused extends Error {
   constructor(
     readonly status: number,

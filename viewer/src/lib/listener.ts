@@ -1,4 +1,4 @@
-/** A worker that all tabs share: it alone holds the line to the server, whose address is its name. */
+/** A worker that all tabs share. It alone holds the connection to the server, whose address is its name. */
 import { follow, type Told } from "./live";
 
 const tabs = new Set<MessagePort>(); // of tabs that were closed, too: telling them does nothing

@@ -1,4 +1,4 @@
-/** The line by which the server tells what is new. */
+/** The connection by which the server sends news. */
 import type { LiveNews } from "../api/client";
 
 export interface Told {
@@ -20,7 +20,7 @@ export function follow(address: string, tell: (told: Told) => void): () => void 
     source.addEventListener("news", (event) => tell({ live: true, news: JSON.parse((event as MessageEvent<string>).data) as LiveNews }));
     source.addEventListener("error", () => {
       tell({ live: false });
-      // A line that broke is opened again by the browser, one that was refused is not.
+      // The browser reopens a connection that broke, but not one that was refused.
       if (source.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN);
     });
   };

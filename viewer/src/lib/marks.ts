@@ -1,4 +1,4 @@
-/** Marks matches in what is shown without touching it: the CSS Custom Highlight API. */
+/** Marks matches without touching the page's elements, by the CSS Custom Highlight API. */
 
 const MOST = 2000; // beyond this, marking costs more than it tells
 

@@ -1,4 +1,4 @@
-/** A rollout is a tree of messages. What is read is one branch of it, in cards. */
+/** A rollout is a tree of messages. The page shows one branch of it, in cards. */
 import type { Body, Outline } from "../api/types";
 
 /** Number of the message that each one follows, or -1 at the beginning of a conversation. */

@@ -54,12 +54,12 @@ export class App {
     this.selection = new Selection(api);
     addEventListener("popstate", () => {
       this.s = read(location.search);
-      this.dialog = ""; // what is written in it was meant for what was in sight
+      this.dialog = ""; // its text was meant for the rollout that was in sight
     });
     addEventListener(LOCKED, () => (this.locked = true));
   }
 
-  /** Changes the address. `replace` for what nobody wants to step back through. */
+  /** Changes the address. `replace`: without a new entry in the history. */
   go(change: Partial<State>, how: "push" | "replace" = "push"): void {
     this.#enter(this.#with(change), how);
   }
@@ -134,7 +134,7 @@ export class App {
     return !selected || this.unbegun || this.detail.loading;
   }
 
-  /** Is there a rollout to be read, but nobody has said yet which? */
+  /** Are there rollouts to read, but none is chosen yet? */
   get unbegun(): boolean {
     const { id, q, screen } = this.s;
     return !id && this.nowhere !== q && READING.has(screen) && (this.selection.count ?? 1) > 0;
@@ -206,7 +206,7 @@ export class App {
     this.go({ folds: { ...Object.fromEntries(others), thinking: !this.folded("thinking", true) } }, "replace");
   }
 
-  /** The store told that it has changed. What is older than what the page knows is no news. */
+  /** The store says that it has changed. News older than what the page knows is ignored. */
   news(generation: string, rollouts: number): void {
     const [boot, version] = generation.split("-");
     const [known, seen] = this.generation.split("-");

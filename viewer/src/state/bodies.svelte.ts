@@ -1,4 +1,4 @@
-/** The messages of the rollout in sight, in windows: only what is near is in memory. */
+/** The messages of the rollout in sight, in windows: only those near are in memory. */
 import { WINDOW, type Api } from "../api/client";
 import type { Body, Bodies as Came, TokenBlock } from "../api/types";
 

@@ -1,4 +1,4 @@
-/** Labels of the person who looks: which are at hand, and writing one and going on. */
+/** The reader's labels: which are at hand, and how to write one and go on. */
 import type { App } from "./app.svelte";
 import { onward } from "./keys";
 

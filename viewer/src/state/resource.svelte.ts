@@ -6,7 +6,7 @@ export class Resource<A> {
   value = $state.raw<A | undefined>();
   error = $state.raw<Error | undefined>();
   loading = $state(false);
-  /** The value is about something else than what was asked for last, whose answer is on its way. */
+  /** The value still answers an earlier question; the answer to the last one is on its way. */
   old = $state(false);
   #about = "";
   #question = "";

@@ -110,7 +110,7 @@ export class Selection {
     this.version++;
   }
 
-  /** The store has grown: what is in sight is asked for again and replaced when it comes. */
+  /** The store has grown: the rows in sight are asked for again, and replaced when they come. */
   refresh(): void {
     if (this.#found || this.stale) return;
     this.#far.clear();
@@ -123,7 +123,7 @@ export class Selection {
     }
   }
 
-  /** The person wants what is new: a text search, which reads everything, is made again, too. */
+  /** The person asks for news. This repeats even a text search, which reads everything. */
   again(): void {
     if (!this.#found) return this.refresh();
     this.cancel();
@@ -154,7 +154,7 @@ export class Selection {
     }
   }
 
-  /** The place of a rollout, also far from what is loaded; its page is loaded then. */
+  /** The place of a rollout, even far from the loaded rows; its page is then loaded. */
   async locate(id: string): Promise<number | null> {
     await this.#first;
     const near = this.place(id);
@@ -203,7 +203,7 @@ export class Selection {
     this.cancel();
   }
 
-  /** Stops what is under way. */
+  /** Stops all requests under way. */
   cancel(): void {
     this.#search?.abort();
     this.#search = undefined;
