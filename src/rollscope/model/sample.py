@@ -7,10 +7,11 @@ same when the run is repeated, and the same for all rollouts of a task, so group
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
+from .grouping import name_of
 from .records import Rollout
 
 
@@ -88,7 +89,7 @@ class Sampler:
 
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
-        self._chosen: dict[_Slot, dict[str, bool]] = {}
+        self._chosen: dict[_Slot, dict[Hashable, bool]] = {}
         self._kept: dict[_Slot, int] = {}
 
     def keep(
@@ -114,7 +115,7 @@ class Sampler:
             ]
         order = sorted(
             range(len(rollouts)),
-            key=lambda i: draw(s.seed, rollouts[i].step, _group(rollouts[i])),
+            key=lambda i: draw(s.seed, rollouts[i].step, drawn_by(rollouts[i])),
         )
         kept = [False] * len(rollouts)
         for i in order:
@@ -128,12 +129,12 @@ class Sampler:
             return self.keep([rollout], is_batch=False)[0]
         s = self.sample
         return is_chosen and (
-            s.fraction is None or draw(s.seed, rollout.step, _group(rollout)) < s.fraction
+            s.fraction is None or draw(s.seed, rollout.step, drawn_by(rollout)) < s.fraction
         )
 
     def _wanted(self, rollout: Rollout) -> bool:
-        slot, group = (rollout.step, rollout.split), _group(rollout)
-        is_wanted = self._choose(slot, group)
+        slot = (rollout.step, rollout.split)
+        is_wanted = self._choose(slot, name_of(rollout), drawn_by(rollout))
         if is_wanted:
             self._kept[slot] = self._kept.get(slot, 0) + 1
         return is_wanted
@@ -143,11 +144,11 @@ class Sampler:
         slot = (rollout.step, rollout.split)
         if not self._chosen.get(slot, {}).keys() >= groups.keys():
             for name in sorted(groups, key=lambda g: draw(self.sample.seed, slot[0], g)):
-                if self._choose(slot, name):
+                if self._choose(slot, name, name):
                     self._kept[slot] = self._kept.get(slot, 0) + groups[name]
-        return self._choose(slot, str(rollout.group))
+        return self._choose(slot, str(rollout.group), str(rollout.group))
 
-    def _choose(self, slot: _Slot, group: str) -> bool:
+    def _choose(self, slot: _Slot, group: Hashable, drawn: str) -> bool:
         """Is there room for this group? The first answer holds for all its rollouts."""
         s = self.sample
         chosen = self._chosen.get(slot)
@@ -157,7 +158,7 @@ class Sampler:
         if group not in chosen:
             counted = sum(chosen.values())
             chosen[group] = (
-                (s.fraction is None or draw(s.seed, slot[0], group) < s.fraction)
+                (s.fraction is None or draw(s.seed, slot[0], drawn) < s.fraction)
                 and (s.groups_per_step is None or counted < s.groups_per_step)
                 and (s.rollouts_per_step is None or self._kept.get(slot, 0) < s.rollouts_per_step)
             )
@@ -170,8 +171,12 @@ class Sampler:
             self._kept.pop(oldest, None)
 
 
-def _group(rollout: Rollout) -> str:
-    """What is kept or left out together: the rollouts of one task."""
+def drawn_by(rollout: Rollout) -> str:
+    """What a number is drawn for: the task, which stays the same when a run is repeated. What is
+    counted are groups, whose names may be new each time."""
     if rollout.task is not None:
         return str(rollout.task)
     return str(rollout.group or rollout.key or rollout.id)
+
+
+DRAWN_BY = """coalesce(r."task", nullif(r."group", ''), nullif(r."key", ''), r."id")"""

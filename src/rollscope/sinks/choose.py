@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
+from ..model.grouping import Name
 from ..model.sample import Sample, draw
 
 
@@ -26,7 +27,9 @@ class Row(NamedTuple):
 
     id: str
     slot: Slot
-    group: str
+    drawn: str
+    """What a number is drawn for: see `sample.drawn_by`."""
+    group: Name
     ended: bool
     """It will not grow any more, and is not superseded."""
     known: bool
@@ -46,17 +49,17 @@ def choose(rows: Sequence[Row], sample: Sample | None, sent: Container[str]) -> 
     """Those rows of one slot that the cap lets through."""
     if sample is None:
         return list(rows)
-    groups: dict[str, list[Row]] = {}
+    groups: dict[Name, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     begun = [name for name, group in groups.items() if any(row.id in sent for row in group)]
     drawn = sorted(
-        (draw(sample.seed, group[0].slot.step, name), name)
+        (draw(sample.seed, group[0].slot.step, group[0].drawn), repr(name), name)
         for name, group in groups.items()
         if name not in begun
     )
     chosen = [groups[name] for name in begun]
-    for number, name in drawn:
+    for number, _, name in drawn:
         kept = sum(map(len, chosen))
         if (
             (sample.fraction is None or number < sample.fraction)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from duckdb import DuckDBPyConnection
 
-from ..model.sample import Sample
+from ..model.grouping import NAME
+from ..model.sample import DRAWN_BY, Sample
 from ..store.read.reader import Reader
 from .choose import Row, Slot, choose, waits_for_step
 from .journal import Journal, Pair
@@ -35,8 +36,8 @@ _KNOWN = (
 
 _DIGEST = ", ".join(f"to_json({column})" for column in _FACTS.split(", "))
 _ROW = (
-    'id, launch, step, split, coalesce(task, "group", key, id), '
-    f"{_ENDED}, {_KNOWN}, left(md5(to_json([{_DIGEST}])), 16)"
+    f"id, launch, step, split, {DRAWN_BY}, row({NAME}), {_ENDED}, {_KNOWN}, "
+    f"left(md5(to_json([{_DIGEST}])), 16)"
 )
 
 
@@ -138,7 +139,7 @@ class Looker:
         where += [f"step BETWEEN {min(steps)} AND {max(steps)}"] if steps else []
         found = db.execute(
             f"SELECT {_ROW} "
-            f"FROM rollouts WHERE project = ? AND run = ? AND ({' OR '.join(where)}) "
+            f"FROM rollouts r WHERE project = ? AND run = ? AND ({' OR '.join(where)}) "
             'ORDER BY "group", index, time, id',
             self._names,
         ).fetchall()
@@ -155,7 +156,7 @@ def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[
     directories = {(run.project, run.run): run.directory for run in reader.runs()}
     found = reader.reading(
         lambda db: db.execute(
-            f"SELECT {_ROW}, project, run FROM rollouts WHERE id IN (SELECT unnest(?))", [ids]
+            f"SELECT {_ROW}, project, run FROM rollouts r WHERE id IN (SELECT unnest(?))", [ids]
         ).fetchall()
     )
     by_id = {values[0]: values for values in found}
@@ -169,8 +170,9 @@ def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    id, launch, step, split, group, ended, known, digest = values
-    return Row(id, Slot(launch, step, split), group, ended, known, digest)
+    id, launch, step, split, drawn, name, ended, known, digest = values
+    group = name if name[0] is not None else (id,)
+    return Row(id, Slot(launch, step, split), drawn, group, ended, known, digest)
 
 
 _Seen = tuple[Slot, int, tuple[int, bool]]
