@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterable
 from contextvars import Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -185,12 +184,7 @@ class LiveRollout:
             self._token = enter(Here(self, None, here().is_tracing))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         with guard("rollout"):
             if self._token is not None:
                 leave(self._token)
@@ -317,12 +311,7 @@ class LiveSpan:
             self._token = enter(self.place)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         with guard("span"):
             if self._token is not None:
                 leave(self._token)

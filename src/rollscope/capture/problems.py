@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ..store.writers import WriterProblem
@@ -127,12 +126,7 @@ class guard:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if error is None or not isinstance(error, Exception):
             return False  # KeyboardInterrupt, SystemExit, CancelledError: not ours
         if is_strict():

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -24,8 +23,8 @@ from ..model.sample import Sampler
 from ..store.write.log import Entry, LogWriter, Phase
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
 from . import forwarding
-from .annotation import named_facts
 from .background import Background
+from .fact_names import named_facts
 from .forwarding import Follower
 from .host import on_host
 from .live import LiveRollout, as_message
@@ -385,12 +384,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.finish(is_crash=error is not None)
 
 
