@@ -273,7 +273,7 @@ def test_other_imports_are_not(tmp_path: Path, file: str, text: str) -> None:
         ("sinks/mlflow.py", "from .weave_calls import completed"),
         ("sinks/state.py", "from .trackio import Trackio"),
         ("formats/sft.py", "from .pairs import write"),
-        ("formats/_work.py", "from . import jsonl"),
+        ("formats/_export.py", "from . import jsonl"),
         ("store/read/reader.py", "from ..write.log import Entry"),
         ("store/paths.py", "from .read import reader"),
     ],

@@ -15,8 +15,7 @@ import pytest
 import rollscope
 from rollscope import Message, Rollout
 from rollscope.cli import main
-from rollscope.formats import _work
-from rollscope.query import parquet
+from rollscope.formats import _export, parquet
 
 TEXT = " ".join(f"word{n * n % 9973}" for n in range(200))
 
@@ -42,14 +41,14 @@ class Killed(BaseException):
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     from rollscope.formats import _tables
-    from rollscope.query import through
+    from rollscope.store.read import outgoing
 
-    monkeypatch.setattr(_work, "SHARD", 10_000)
+    monkeypatch.setattr(_export, "SHARD", 10_000)
     monkeypatch.setattr(_tables, "SHARD", 10_000)
     monkeypatch.setattr(parquet, "_FIRST", 8)
     monkeypatch.setattr(parquet, "_MOST", 8)
     monkeypatch.setattr(parquet, "_SPOOLED", 10_000)
-    monkeypatch.setattr(through, "_MOST", 4)
+    monkeypatch.setattr(outgoing, "_MOST", 4)
 
 
 def content(path: Path) -> Any:
@@ -84,17 +83,17 @@ def test_an_export_that_was_killed_goes_on_and_ends_as_if_it_never_was(
     words = ["export", *name.split(), "--out"]
     assert main([*words, str(whole)]) == 0
 
-    saved = _work.Work._save
+    saved = _export.Export._save
     saves = 0
 
-    def save(self: _work.Work, state: _work.State) -> None:
+    def save(self: _export.Export, state: _export.ExportState) -> None:
         nonlocal saves
         saves += 1
         if saves in (3, 4, 6):  # once before it counts, once right after
             raise Killed
         saved(self, state)
 
-    monkeypatch.setattr(_work.Work, "_save", save)
+    monkeypatch.setattr(_export.Export, "_save", save)
     kills = 0
     while True:
         try:
@@ -113,15 +112,15 @@ def test_what_is_recorded_meanwhile_does_not_shift_a_continued_export(
 ) -> None:
     record(32)
     out = tmp_path / "out.jsonl"
-    saved = _work.Work._save
+    saved = _export.Export._save
 
-    def save(self: _work.Work, state: _work.State) -> None:
+    def save(self: _export.Export, state: _export.ExportState) -> None:
         saved(self, state)
         if state.shards == 1:
             raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(_work.Work, "_save", save)
+        patched.setattr(_export.Export, "_save", save)
         main(["export", "jsonl", "--out", str(out)])
     with rollscope.init(project="p", run="another") as run:
         run.log(Rollout(step=-1, messages=[Message(role="user", content="early")]))
@@ -144,7 +143,7 @@ def test_an_interrupted_export_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(_work.Lines, "finish", interrupted)
+        patched.setattr(_export.Lines, "finish", interrupted)
         assert main(["export", "jsonl", "--out", str(out)]) == 130
     assert f"lies in {out}.partial; the same command goes on" in capfd.readouterr().err
     assert main(["export", "jsonl", "--out", str(out)]) == 0
@@ -157,8 +156,8 @@ def test_another_question_does_not_continue_an_export(
     record(4)
     folder = tmp_path / "out.partial"
     folder.mkdir()
-    plan = _work.Plan("jsonl", str(own_store), "step:1", "step,group,index")
-    (folder / "plan.json").write_bytes(_work.msgspec.json.encode(plan))
+    plan = _export.ExportPlan("jsonl", str(own_store), "step:1", "step,group,index")
+    (folder / "plan.json").write_bytes(_export.msgspec.json.encode(plan))
     assert main(["export", "jsonl", "step:0", "--out", str(tmp_path / "out")]) == 2
     said = capfd.readouterr().err
     assert "its query is 'step:1', not 'step:0'" in said

@@ -12,7 +12,7 @@ import pytest
 import rollscope
 from rollscope import Message, Rollout, Span, Tokens
 from rollscope.cli import main
-from rollscope.cli.exporting import EXPORTERS
+from rollscope.formats import EXPORTERS
 from rollscope.model import Error, Part, ToolCall
 from rollscope.model.redact import make_redactor, redact_names, redact_text
 

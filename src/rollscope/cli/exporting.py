@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +13,6 @@ from .opening import add_query, opened, text
 from .output import Failed, json_line, progress, say
 
 if TYPE_CHECKING:
-    from ..formats import Cleaner, State, Target
     from ..model import Rollout
     from ..model.redact import Redactor
     from ..query import Store
@@ -38,21 +36,9 @@ class Asked(NamedTuple):
     clean: Redactor | None
     again: bool = False
 
-    def rollouts(self) -> Iterator[Rollout]:
-        """What the query finds, whole, in order and redacted if that was asked for."""
-        from ..formats import Cleaner
-        from ..query.export import outgoing
-
-        ids = self.store.rollouts(self.query, order=self.order).ids()
-        cleaner = None if self.clean is None else Cleaner(self.clean, secrets.token_bytes(16))
-        with progress("exporting", len(ids)) as update:
-            for number, whole in enumerate(self.store.through(ids), 1):
-                yield outgoing(whole, cleaner)
-                update(number)
-
 
 class Done(NamedTuple):
-    """What an exporter did."""
+    """What an export did."""
 
     exported: int
     notes: tuple[str, ...] = ()
@@ -62,82 +48,8 @@ class Done(NamedTuple):
     """Rollouts that were there already."""
 
 
-class Exporter(NamedTuple):
-    """One word that can stand behind `rollscope export`."""
-
-    help: str
-    run: Callable[[Asked], Done]
-
-
-# -- files of lines --------------------------------------------------------------------
-
-
-def _lines(
-    module: str, what: str = "rollouts", order: str | None = None
-) -> Callable[[Asked], Done]:
-    """An exporter of a format that has `write(rollouts, file)`."""
-
-    def run(asked: Asked) -> Done:
-        import importlib
-
-        from ..formats import Lines
-
-        write = importlib.import_module(f"rollscope.formats.{module}").write
-        if order is not None:
-            asked = asked._replace(order=order)
-        if asked.out is None or asked.out == "-":
-            written = write(asked.rollouts(), sys.stdout.buffer)
-            return Done(written.lines, _notes(written.left_out), what)
-        return _done(_written(asked, lambda _: Lines(write)), what)
-
-    return run
-
-
-# -- folders of Parquet files ----------------------------------------------------------
-
-
-def _parquet(asked: Asked) -> Done:
-    from ..query.parquet import FiveTables
-
-    return _done(_written(asked, lambda cleaner: FiveTables(asked.store.engine, cleaner)))
-
-
-def _scout(asked: Asked) -> Done:
-    from ..formats import Tables, scout
-
-    return _done(_written(asked, lambda _: Tables(scout.COLUMNS, scout.row)))
-
-
-def _hf(asked: Asked) -> Done:
-    from ..formats import Tables, hf
-
-    about = f"Query: `{asked.query}`." if asked.query else ""
-    if asked.redact:
-        about += f" Redacted: {', '.join(asked.redact)}."
-
-    def target(cleaner: Cleaner | None) -> Target:
-        said = about if cleaner is None else cleaner.text(about)
-        return Tables(hf.COLUMNS, hf.row, lambda folder, state: hf.card(folder, state, said))
-
-    return _done(_written(asked, target))
-
-
-EXPORTERS = {
-    "jsonl": Exporter("one line a rollout, everything in it", _lines("jsonl")),
-    "sft": Exporter("one line a conversation, for fine-tuning", _lines("sft", "conversations")),
-    "pairs": Exporter(
-        "the best and the worst of each group, for preference training",
-        _lines("pairs", "pairs", BY_GROUP),
-    ),
-    "atif": Exporter("ATIF trajectories, one a line", _lines("atif")),
-    "parquet": Exporter("the five tables of the open format", _parquet),
-    "hf": Exporter("a Hugging Face dataset directory", _hf),
-    "scout": Exporter("transcripts for Inspect Scout", _scout),
-}
-"""What can be typed behind `export`, beside the sinks."""
-
-
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
+    from ..formats import EXPORTERS
     from ..sinks import KNOWN
 
     known = [f"{name}: {exporter.help}" for name, exporter in EXPORTERS.items()]
@@ -167,17 +79,17 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
 
 
 def export(args: argparse.Namespace) -> int:
+    from ..formats import EXPORTERS
     from .forwarding import forward
 
     name, _, options = args.format.partition(":")
     options = ",".join(filter(None, [options, *args.option]))
-    exporter = EXPORTERS.get(name) or Exporter("another system", forward)
     redact, clean = redactor(args)
     with opened(args) as store:
         asked = Asked(
             store, name, options, text(args), args.order, args.out, redact, clean, args.again
         )
-        done = exporter.run(asked)
+        done = _file(asked) if name in EXPORTERS else forward(asked)
     for note in done.notes:
         say(note)
     if args.json and (args.out or name not in EXPORTERS):
@@ -199,30 +111,56 @@ def redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
         raise Failed(f"--redact: {error}", 2) from None
 
 
-def _written(asked: Asked, target: Callable[[Cleaner | None], Target]) -> State:
-    """A file or folder, written from its beginning or from where an earlier try stopped."""
-    from ..formats import CannotExport, Plan
-    from ..query.export import export
+def _file(asked: Asked) -> Done:
+    """A file or folder, or lines to standard output."""
+    from ..formats import EXPORTERS, CannotExport, write
 
+    exporter = EXPORTERS[asked.name]
     if asked.options:
         raise Failed(f"{asked.name} takes no options, but got {asked.options!r}", 2)
-    if not asked.out or asked.out == "-":
-        raise Failed(f"{asked.name} writes a folder of files: say which one with --out FOLDER", 2)
-    store = str(Path(asked.store.reader.root).absolute())
-    plan = Plan(asked.name, store, asked.query, asked.order, tuple(asked.redact))
-    out = Path(asked.out)
+    if exporter.by_group:
+        asked = asked._replace(order=BY_GROUP)
+    try:
+        if asked.out is None or asked.out == "-":
+            written = write(asked.name, _rollouts(asked), sys.stdout.buffer)
+            return Done(written.lines, _notes(written.left_out), exporter.unit)
+        return _continued(asked, Path(asked.out), exporter.unit)
+    except CannotExport as error:
+        raise Failed(str(error), 2) from None
+
+
+def _rollouts(asked: Asked) -> Iterator[Rollout]:
+    """What the query finds, whole and in order."""
+    from ..model.cleaner import Cleaner
+    from ..store.read.outgoing import outgoing
+
+    ids = asked.store.rollouts(asked.query, order=asked.order).ids()
+    cleaner = None if asked.clean is None else Cleaner(asked.clean)
+    with progress("exporting", len(ids)) as update:
+        for number, stored in enumerate(outgoing(asked.store.reader, ids, cleaner), 1):
+            yield stored.rollout
+            update(number)
+
+
+def _continued(asked: Asked, out: Path, unit: str) -> Done:
+    """A file or folder, written from its beginning or from where an earlier try stopped."""
+    from ..formats import ExportPlan
+    from ..formats import export as write_files
+
+    store = asked.store
+    root = str(Path(store.reader.root).absolute())
+    plan = ExportPlan(asked.name, root, asked.query, asked.order, tuple(asked.redact))
+
+    def rows() -> Iterable[grouping.Grouped]:
+        return store.rollouts(asked.query, order=asked.order, columns=grouping.FIELDS)
+
     with progress(f"exporting {asked.name}", None) as update:
         try:
-            return export(asked.store, plan, out, target, asked.clean, update)
-        except CannotExport as error:
-            raise Failed(str(error), 2) from None
+            state = write_files(store.reader, rows, plan, out, asked.clean, update)
         except KeyboardInterrupt:
             say(f"interrupted. The finished part lies in {out}.partial; the same command goes on.")
             raise
-
-
-def _done(state: State, what: str = "rollouts") -> Done:
-    return Done(state.lines, _notes(state.left_out), what)
+    return Done(state.lines, _notes(state.left_out), unit)
 
 
 def _notes(left_out: Mapping[str, int]) -> tuple[str, ...]:

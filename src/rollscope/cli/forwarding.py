@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
 from .output import Failed, progress, say
@@ -14,17 +13,16 @@ if TYPE_CHECKING:
 def forward(asked: Asked) -> Done:
     """Send the rollouts that the query finds, except those sent before (unless `--again`)."""
     from .. import sinks
-    from ..formats import Cleaner
+    from ..formats import EXPORTERS
+    from ..model.cleaner import Cleaner
     from ..sinks.export import Busy, export
     from ..sinks.send import Failure
-    from .exporting import EXPORTERS, Done
+    from .exporting import Done
 
     try:
         (spec,) = sinks.parse(f"{asked.name}:{asked.options}" if asked.options else asked.name)
     except ValueError as error:
         raise Failed(f"{error}\nOr write a file: {', '.join(EXPORTERS)}", 2) from None
-
-    cleaner = None if asked.clean is None else Cleaner(asked.clean, secrets.token_bytes(16))
 
     ids = asked.store.rollouts(asked.query, order=asked.order).ids()
     try:
@@ -33,7 +31,7 @@ def forward(asked: Asked) -> Done:
                 asked.store.reader,
                 spec,
                 ids,
-                clean=None if cleaner is None else cleaner.rollout,
+                cleaner=None if asked.clean is None else Cleaner(asked.clean),
                 again=asked.again,
                 told=update,
                 tell=say,

@@ -1,29 +1,38 @@
 """Import and export of files that others write and read.
 
-One module a format, all of the same shape:
+One module a format, all of the same shape. Of a format that can be imported:
 
     recognise(path) -> bool                         is this file (or folder) ours? By content.
     read(path) -> Iterator[Rollout | Problem]       streaming; a bad line is a Problem, not the end
     read_metrics(path) -> Iterator[(step, values)]  where the trainer's own numbers lie beside
-    write(rollouts, out)                            where the format can be exported
 
-Trainers' own files are read by the trainers' adapters, which have the same two functions.
+Of one that can be exported, one of these:
+
+    write(rollouts, file) -> LineCount              lines of text
+    writer(reader, plan, cleaner) -> ShardWriter    a folder of files
+
+Trainers' own files are read by the trainers' adapters, which have the same functions.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from ..model import Rollout
+from ..model.grouping import Grouped
 from ..model.problem import Problem
+from ..model.redact import Redactor
 from . import columns
-from ._redact import Cleaner
-from ._tables import Tables, to_parquet
-from ._work import CannotExport, Lines, Plan, Source, State, Target, Work, Written
+from ._export import CannotExport, Export, ExportPlan, ExportState, LineCount, Lines
+
+if TYPE_CHECKING:
+    from ..store.read.bodies import StoredRollout
+    from ..store.read.reader import Reader
 
 Metrics = dict[str, float]
 
@@ -49,6 +58,40 @@ READERS = {
     "columns": "rollscope.formats.columns",
 }
 """Formats that can be imported, by the name a person types; asked in this order."""
+
+
+class Exporter(NamedTuple):
+    """A format that can be exported."""
+
+    module: str
+    help: str
+    unit: str = "rollouts"
+    """What one line or row is."""
+    by_group: bool = False
+    """Compares siblings, so they must come one after the other."""
+    has_tags: bool = True
+    """Takes labels and flags in `meta`, because it has no table of facts."""
+
+
+EXPORTERS = {
+    "jsonl": Exporter("rollscope.formats.jsonl", "one line a rollout, everything in it"),
+    "sft": Exporter(
+        "rollscope.formats.sft", "one line a conversation, for fine-tuning", "conversations"
+    ),
+    "pairs": Exporter(
+        "rollscope.formats.pairs",
+        "the best and the worst of each group, for preference training",
+        "pairs",
+        by_group=True,
+    ),
+    "atif": Exporter("rollscope.formats.atif", "ATIF trajectories, one a line"),
+    "parquet": Exporter(
+        "rollscope.formats.parquet", "the five tables of the open format", has_tags=False
+    ),
+    "hf": Exporter("rollscope.formats.hf", "a Hugging Face dataset directory"),
+    "scout": Exporter("rollscope.formats.scout", "transcripts for Inspect Scout"),
+}
+"""Formats that can be exported, by the name a person types."""
 
 
 def reader(name: str) -> ModuleType:
@@ -93,8 +136,49 @@ def read_metrics(path: Path, name: str | None = None) -> Iterator[tuple[int | No
         yield from module.read_metrics(path)
 
 
+def write(name: str, rollouts: Iterable[Rollout], file: IO[bytes]) -> LineCount:
+    """Write rollouts as lines of a format."""
+    module = importlib.import_module(EXPORTERS[name].module)
+    if not hasattr(module, "write"):
+        raise CannotExport(f"{name} writes a folder of files: say which one with --out FOLDER")
+    written: LineCount = module.write(rollouts, file)
+    return written
+
+
+def export(
+    reader: Reader,
+    rows: Callable[[], Iterable[Grouped]],
+    plan: ExportPlan,
+    out: Path,
+    clean: Redactor | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ExportState:
+    """Write what the plan asks for to `out`, from where an earlier try stopped.
+
+    `rows` finds the rollouts, in order, with what tells their groups.
+    """
+    from ..store.read.outgoing import outgoing
+
+    exporter = EXPORTERS[plan.format]
+    module = importlib.import_module(exporter.module)
+    begun = Export(out, plan, rows)
+    cleaner = begun.cleaner(clean)
+    done = begun.state.rollouts
+
+    def read(ids: Iterable[str]) -> Iterator[StoredRollout]:
+        nonlocal done
+        for stored in outgoing(reader, ids, cleaner, has_tags=exporter.has_tags):
+            yield stored
+            done += 1
+            progress(done, begun.state.total)
+
+    progress(done, begun.state.total)
+    is_lines = hasattr(module, "write")
+    writer = Lines(module.write) if is_lines else module.writer(reader, plan, cleaner)
+    return begun.run(writer, read)
+
+
 __all__ = [
-    "READERS", "CannotExport", "Cleaner", "Lines", "Plan", "Problem", "Source", "State", "Tables",
-    "Target", "UnknownFormat", "Work", "Written", "detect", "read", "read_metrics", "reader",
-    "to_parquet",
+    "EXPORTERS", "READERS", "CannotExport", "ExportPlan", "ExportState", "Exporter", "LineCount",
+    "Problem", "UnknownFormat", "detect", "export", "read", "read_metrics", "reader", "write",
 ]  # fmt: skip

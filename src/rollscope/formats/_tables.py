@@ -1,4 +1,4 @@
-"""A target of Parquet files: rows pass through a file of JSON lines into the engine.
+"""A folder of Parquet files: rows pass through a file of JSON lines into the engine.
 
 The engine turns them into columns, so that no other library is needed and no more than a few
 thousand rows are in memory.
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from ..model import Rollout
 from ._encode import line
-from ._work import Source, State, Written
+from ._export import ExportState, LineCount, Shard
 
 SHARD = 128 << 20
 """Bytes of JSON after which a file ends, at the next end of a group."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One row, and the files it belongs to."""
 
     file: str
@@ -36,18 +36,18 @@ class Tables:
     def __init__(
         self,
         columns: Mapping[str, str],
-        row: Callable[[Rollout], Row],
-        finish: Callable[[Path, State], None] | None = None,
+        row: Callable[[Rollout], TableRow],
+        finish: Callable[[Path, ExportState], None] | None = None,
     ) -> None:
         self._columns = columns
         self._row = row
         self._finish = finish
 
-    def write(self, folder: Path, state: State, source: Source) -> Written:
+    def write(self, folder: Path, state: ExportState, shard: Shard) -> LineCount:
         out, spools = folder / "out", _Spools(folder)
         lines, left_out = 0, Counter[str]()
-        for whole in source.wholes(lambda: spools.size > SHARD):
-            row = self._row(whole.rollout)
+        for stored in shard.rollouts(lambda: spools.size > SHARD):
+            row = self._row(stored.rollout)
             spools.add(row.file, line(row.values))
             lines += 1
             if row.left_out is not None:
@@ -57,9 +57,9 @@ class Tables:
             target.parent.mkdir(parents=True, exist_ok=True)
             to_parquet(path, self._columns, target, spools.longest)
             path.unlink()
-        return Written(lines, left_out)
+        return LineCount(lines, left_out)
 
-    def finish(self, folder: Path, state: State) -> Path:
+    def finish(self, folder: Path, state: ExportState) -> Path:
         out = folder / "out"
         out.mkdir(exist_ok=True)
         if self._finish is not None:

@@ -18,8 +18,8 @@ from ..model.conversation import by_policy, text
 from ..model.problem import Problem
 from . import _files
 from ._encode import line
+from ._export import LineCount
 from ._files import seconds
-from ._work import Written
 
 VERSION = "ATIF-v1.4"
 _ROLES = {"agent": "assistant", "user": "user", "system": "system"}
@@ -67,13 +67,13 @@ def convert(body: Mapping[str, Any]) -> Rollout:
     )
 
 
-def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     """One trajectory a line."""
     count = 0
     for rollout in rollouts:
         out.write(line(trajectory(rollout)) + b"\n")
         count += 1
-    return Written(count)
+    return LineCount(count)
 
 
 def trajectory(rollout: Rollout) -> dict[str, Any]:

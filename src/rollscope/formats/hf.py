@@ -16,9 +16,11 @@ from typing import Any
 
 from ..model import Message, Rollout
 from ..model.chat import to_chat
+from ..model.cleaner import Cleaner
+from ..store.read.reader import Reader
 from ._encode import text
-from ._tables import Row
-from ._work import State
+from ._export import ExportPlan, ExportState
+from ._tables import TableRow, Tables
 
 MESSAGE = (
     "STRUCT(role VARCHAR, content VARCHAR, reasoning_content VARCHAR, name VARCHAR, "
@@ -52,7 +54,15 @@ NO_SPLIT = "rollouts"
 """The split of rollouts that have none."""
 
 
-def row(rollout: Rollout) -> Row:
+def writer(reader: Reader, plan: ExportPlan, cleaner: Cleaner | None) -> Tables:
+    about = f"Query: `{plan.query}`." if plan.query else ""
+    if plan.redact:
+        about += f" Redacted: {', '.join(plan.redact)}."
+    said = about if cleaner is None else cleaner.text(about)
+    return Tables(COLUMNS, row, lambda folder, state: card(folder, state, said))
+
+
+def row(rollout: Rollout) -> TableRow:
     """A rollout as a row of its split."""
     values = {
         name: getattr(rollout, name)
@@ -64,7 +74,7 @@ def row(rollout: Rollout) -> Row:
         value = getattr(rollout, name)
         values[name] = None if value in (None, {}, []) else text(value)
     values["messages"] = [_message(message) for message in rollout.messages]
-    return Row(f"data/{split_name(rollout.split)}", values)
+    return TableRow(f"data/{split_name(rollout.split)}", values)
 
 
 def split_name(split: str | None) -> str:
@@ -72,7 +82,7 @@ def split_name(split: str | None) -> str:
     return re.sub(r"\W+", "_", split or NO_SPLIT, flags=re.ASCII).strip("_") or NO_SPLIT
 
 
-def card(folder: Path, state: State, about: str) -> None:
+def card(folder: Path, state: ExportState, about: str) -> None:
     """`README.md`: which files are which split, and what the columns are."""
     names = sorted({path.name.rpartition("-")[0] for path in (folder / "data").glob("*.parquet")})
     files = "\n".join(f"  - split: {name}\n    path: data/{name}-*.parquet" for name in names)

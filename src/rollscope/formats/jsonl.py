@@ -23,8 +23,8 @@ from ..model import Rollout
 from ..model.problem import Problem
 from ._body import ANSWER_KEYS, MESSAGE_KEYS, decode
 from ._encode import encode as encode
+from ._export import LineCount
 from ._files import opened as _open
-from ._work import Written
 
 
 def recognise(path: Path) -> bool:
@@ -60,13 +60,13 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
                 yield _line(path, number, line)
 
 
-def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     """One line a rollout, as `read` takes it."""
     count = 0
     for rollout in rollouts:
         out.write(encode(rollout) + b"\n")
         count += 1
-    return Written(count)
+    return LineCount(count)
 
 
 def _line(path: Path, number: int, line: bytes) -> Rollout | Problem:

@@ -18,10 +18,10 @@ from ..model.conversation import branches, prompt_size
 from ..model.grouping import group_of
 from ._chat import chat, tools
 from ._encode import line
-from ._work import Written
+from ._export import LineCount
 
 
-def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     """One line a group that has a better and a worse rollout."""
     count, left_out = 0, Counter[str]()
     for _, group in groupby(rollouts, group_of):
@@ -31,7 +31,7 @@ def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
         else:
             out.write(line(found) + b"\n")
             count += 1
-    return Written(count, left_out)
+    return LineCount(count, left_out)
 
 
 def _pair(group: Iterable[Rollout]) -> dict[str, Any] | str:

@@ -12,9 +12,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..model import Message, Part, Rollout, ToolCall
+from ..model.cleaner import Cleaner
 from ..model.conversation import branches, by_policy, tool_calls
+from ..store.read.reader import Reader
 from ._encode import arguments, text
-from ._tables import Row
+from ._export import ExportPlan
+from ._tables import TableRow, Tables
 
 SCHEMA = {
     **dict.fromkeys(
@@ -48,7 +51,11 @@ _ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "
 _SEVERAL = "branches: Scout has one conversation a transcript, the one that ends last is in it"
 
 
-def row(rollout: Rollout) -> Row:
+def writer(reader: Reader, plan: ExportPlan, cleaner: Cleaner | None) -> Tables:
+    return Tables(COLUMNS, row)
+
+
+def row(rollout: Rollout) -> TableRow:
     """A rollout as a transcript."""
     ways = branches(rollout.messages)
     messages = ways[-1] if ways else []
@@ -78,7 +85,7 @@ def row(rollout: Rollout) -> Row:
         **{name: getattr(rollout, name) for name in METADATA if name not in _JSON},
         **{name: _text(getattr(rollout, name)) for name in _JSON},
     }
-    return Row("transcripts", values, _SEVERAL if len(ways) > 1 else None)
+    return TableRow("transcripts", values, _SEVERAL if len(ways) > 1 else None)
 
 
 def _message(message: Message, id: str) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from ..model import Rollout
 from ..model.conversation import branches, by_policy
 from ._chat import chat, tools
 from ._encode import line
-from ._work import Written
+from ._export import LineCount
 
 
-def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
+def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     """One line a branch."""
     count, left_out = 0, Counter[str]()
     for rollout in rollouts:
@@ -30,7 +30,7 @@ def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> Written:
         count += made
         if not made:
             left_out["rollouts without an answer of the policy"] += 1
-    return Written(count, left_out)
+    return LineCount(count, left_out)
 
 
 def _body(rollout: Rollout, messages: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollscope.model import Message, Rollout, Span
@@ -36,11 +36,10 @@ from .search import Search
 from .selection import Selection
 from .sql import Sql
 from .tasks import Cell, Task
-from .walk import walk
 from .writing import Written
 
 if TYPE_CHECKING:
-    from rollscope.store.read.bodies import Sketch, StoredRollout
+    from rollscope.store.read.bodies import Sketch
     from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
@@ -187,11 +186,6 @@ class Store:
         return notes.notes(self.engine, id)
 
     # -- many rollouts ---------------------------------------------------------------------
-
-    def through(self, ids: Iterable[str]) -> Iterator[StoredRollout]:
-        """Whole rollouts, one after the other, however many: for exports."""
-        self.reader.refresh()
-        return walk(self.reader, ids)
 
     def files(self, table: str) -> list[str]:
         """The exact list of Parquet files of a table, for other engines."""

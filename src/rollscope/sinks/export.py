@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..model import Rollout
+from ..model.cleaner import Cleaner
 from ..store.read.reader import Reader
 from ..store.writers import read_infos
 from . import lock
@@ -53,22 +53,22 @@ def export(
     spec: Spec,
     ids: list[str],
     *,
-    clean: Callable[[Rollout], Rollout] | None = None,
+    cleaner: Cleaner | None = None,
     again: bool = False,
     told: Callable[[int], None] = lambda done: None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Exported:
     """Send these rollouts, each to the run that it belongs to.
 
-    `clean` removes secrets. `told` is called with the number of finished rollouts, and `tell` with
-    a text if something is in the way. Raises Failure if the other system does not answer, and Busy
-    if another process is sending. Rollouts that were sent by then stay sent.
+    `cleaner` removes secrets. `told` is called with the number of finished rollouts, and `tell`
+    with a text if something is in the way. Raises Failure if the other system does not answer, and
+    Busy if another process is sending. Rollouts that were sent by then stay sent.
     """
     total, done = Exported(), 0
     for (project, run, directory), rows in rows_of(reader, ids).items():
         target = Target(project, run)
         with _sender(directory, target, spec, again=again) as sender:
-            total += _send(sender, rows, fetcher(reader, clean), _from(done, told), tell)
+            total += _send(sender, rows, fetcher(reader, cleaner), _from(done, told), tell)
         done += len(rows)
     return total
 

@@ -10,19 +10,17 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from ..model import Rollout
+from ..model.cleaner import Cleaner
+from ..store.read.outgoing import outgoing
+from ..store.read.reader import Reader
 from . import state as states
 from .base import Refused, Sink, Target
 from .journal import Journal, Pair
 from .spec import Spec, load
 from .state import State
-
-if TYPE_CHECKING:
-    from ..store.read.reader import Reader
 
 T = TypeVar("T")
 Fetch = Callable[[list[str]], list[tuple[Rollout, int]]]
@@ -280,18 +278,11 @@ PACKAGES: Mapping[str, str] = {
 """What to install for a sink."""
 
 
-def fetcher(reader: Reader, clean: Callable[[Rollout], Rollout] | None = None) -> Fetch:
-    """Reads rollouts as they are given away: cleaned, with labels and flags in `meta`."""
+def fetcher(reader: Reader, cleaner: Cleaner | None = None) -> Fetch:
+    """Reads rollouts as they are given away, all that are asked for at once."""
 
     def fetch(ids: list[str]) -> list[tuple[Rollout, int]]:
-        found = []
-        for whole in reader.get_many(ids):
-            rollout = whole.rollout
-            tags = {"labels": whole.labels, "flags": whole.flags}
-            new = {name: has for name, has in tags.items() if has and name not in rollout.meta}
-            if new:
-                rollout = msgspec.structs.replace(rollout, meta={**rollout.meta, **new})
-            found.append((rollout if clean is None else clean(rollout), whole.size))
-        return found
+        found = outgoing(reader, ids, cleaner, batch=len(ids))
+        return [(stored.rollout, stored.size) for stored in found]
 
     return fetch

@@ -15,18 +15,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollscope.formats import Cleaner, Source, State, Written, to_parquet
-from rollscope.formats._encode import line
-from rollscope.model.schema import METRICS
-from rollscope.model.wire import facts_line, rollout_line
-from rollscope.store.header import Header
-from rollscope.store.lines import Spool
-from rollscope.store.read.bodies import StoredRollout
-from rollscope.store.read.records import to_facts
-from rollscope.store.seal.segment import build, connect
-from rollscope.store.tables import columns, rows, stage
-
-from .engine import Engine
+from ..model.cleaner import Cleaner
+from ..model.schema import METRICS
+from ..model.wire import facts_line, rollout_line
+from ..store.header import Header
+from ..store.lines import Spool
+from ..store.read.bodies import StoredRollout
+from ..store.read.reader import Reader
+from ..store.read.records import to_facts
+from ..store.seal.segment import build, connect
+from ..store.tables import columns, rows, stage
+from ._encode import line
+from ._export import ExportPlan, ExportState, LineCount, Shard
+from ._tables import to_parquet
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -49,28 +50,32 @@ _FACTS = 512
 """Rollouts whose facts are asked for at once."""
 
 
+def writer(reader: Reader, plan: ExportPlan, cleaner: Cleaner | None) -> FiveTables:
+    return FiveTables(reader, cleaner)
+
+
 class FiveTables:
     """Writes shards of rollouts, messages, spans and facts, and metrics at the end."""
 
-    def __init__(self, engine: Engine, cleaner: Cleaner | None) -> None:
-        self._reader = engine.reader
+    def __init__(self, reader: Reader, cleaner: Cleaner | None) -> None:
+        self._reader = reader
         self._cleaner = cleaner
         self._count = _FIRST
 
-    def write(self, folder: Path, state: State, source: Source) -> Written:
+    def write(self, folder: Path, state: ExportState, shard: Shard) -> LineCount:
         made = folder / "shard"
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
         if self._cleaner is None:
-            count = self._copied(made, source)
+            count = self._copied(made, shard)
         else:
-            count = self._cleaned(made, source, self._cleaner)
+            count = self._cleaned(made, shard, self._cleaner)
         for table in _ORDER:
             _put(made / f"{table}.parquet", folder / "out" / table / f"{state.shards:05}.parquet")
         shutil.rmtree(made)
-        return Written(count)
+        return LineCount(count)
 
-    def finish(self, folder: Path, state: State) -> Path:
+    def finish(self, folder: Path, state: ExportState) -> Path:
         """The metrics of the runs that the rollouts belong to."""
         lines = folder / "metrics.ndjson"
         with lines.open("wb") as file:
@@ -84,9 +89,9 @@ class FiveTables:
 
     # -- as it lies ------------------------------------------------------------------------
 
-    def _copied(self, folder: Path, source: Source) -> int:
+    def _copied(self, folder: Path, shard: Shard) -> int:
         ids: list[str] = []
-        for id in source.ids(lambda: len(ids) >= self._count):
+        for id in shard.ids(lambda: len(ids) >= self._count):
             ids.append(id)
         self._reader.reading(lambda db: self._copy(db.cursor(), ids, folder))
         size = (folder / "messages.parquet").stat().st_size
@@ -113,13 +118,13 @@ class FiveTables:
 
     # -- redacted --------------------------------------------------------------------------
 
-    def _cleaned(self, folder: Path, source: Source, cleaner: Cleaner) -> int:
+    def _cleaned(self, folder: Path, shard: Shard, cleaner: Cleaner) -> int:
         spool = Spool(folder / "lines.ndjson")
         logs = _Logs(cleaner)
         ids: list[str] = []
-        for whole in source.wholes(lambda: logs.size > _SPOOLED):
-            logs.add(spool, whole)
-            ids.append(str(whole.rollout.id))
+        for stored in shard.rollouts(lambda: logs.size > _SPOOLED):
+            logs.add(spool, stored)
+            ids.append(str(stored.rollout.id))
         for first in range(0, len(ids), _FACTS):
             logs.add_facts(spool, self._facts(ids[first : first + _FACTS]))
         db = connect(folder)
@@ -168,10 +173,10 @@ class _Logs:
         self.size = 0
         """Bytes of all lines."""
 
-    def add(self, spool: Spool, whole: StoredRollout) -> None:
-        rollout = whole.rollout
-        log = self._log(rollout.project, rollout.run, rollout.launch, rollout.worker, whole.writer)
-        self._put(spool, log, rollout_line(rollout, is_open=whole.is_open or None).encode())
+    def add(self, spool: Spool, stored: StoredRollout) -> None:
+        rollout = stored.rollout
+        log = self._log(rollout.project, rollout.run, rollout.launch, rollout.worker, stored.writer)
+        self._put(spool, log, rollout_line(rollout, is_open=stored.is_open or None).encode())
 
     def add_facts(self, spool: Spool, found: list[dict[str, Any]]) -> None:
         for fact, writer in to_facts(found):

@@ -1,4 +1,4 @@
-"""Redaction of what goes out: every text of a rollout, names included.
+"""Redaction of what is given away: every text of a rollout, names included.
 
 Recording does not clean the names that identify a rollout (docs/capture.md). A file that is given
 away must clean them, because a task may be named after a person. If something is found in such a
@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import Any
 
 import msgspec
 
-from ..model import Fact, Rollout, Tokens
-from ..model.redact import Redactor, redact_rollout
-from ..model.tokens import KNOWN_STREAMS
+from .records import Fact, Rollout
+from .redact import Redactor, redact_rollout
+from .tokens import KNOWN_STREAMS, Tokens
 
 NAMES = ("key", "project", "run", "launch", "split", "dataset", "task", "group", "worker")
 """Fields that say which rollout it is."""
 
 
 class Cleaner:
-    """One export's redaction: what to find, and the key of its hashes."""
+    """The redaction of one export: what to find, and the key of its hashes.
 
-    def __init__(self, clean: Redactor, secret: bytes) -> None:
+    An export that is continued later hands in the key that it began with.
+    """
+
+    def __init__(self, clean: Redactor, secret: bytes | None = None) -> None:
         self.text = clean
-        self._secret = secret
+        self._secret = os.urandom(16) if secret is None else secret
 
     def rollout(self, rollout: Rollout) -> Rollout:
         """A copy without a find in any text. A message that had one has no token ids."""

@@ -26,6 +26,9 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from ..model import Rollout
+from ..model.cleaner import Cleaner
+from ..model.grouping import Grouped, group_of
+from ..model.redact import Redactor
 
 if TYPE_CHECKING:
     from ..store.read.bodies import StoredRollout
@@ -34,9 +37,11 @@ SHARD = 64 << 20
 """Bytes after which a shard of lines ends, at the next end of a group."""
 
 IsFull = Callable[[], bool]
+Read = Callable[[Iterable[str]], "Iterator[StoredRollout]"]
+"""Reads whole rollouts as they are given away."""
 
 
-class Written(NamedTuple):
+class LineCount(NamedTuple):
     """What a format's `write` did."""
 
     lines: int
@@ -44,7 +49,7 @@ class Written(NamedTuple):
     """What is not in it, by why."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ExportPlan(msgspec.Struct, frozen=True):
     """What was asked for."""
 
     format: str
@@ -54,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     redact: tuple[str, ...] = ()
 
 
-class State(msgspec.Struct):
+class ExportState(msgspec.Struct):
     """How far it is."""
 
     total: int
@@ -71,28 +76,21 @@ class CannotExport(ValueError):
     """The export cannot be written there. The text says why and what to type."""
 
 
-class Source(Protocol):
-    """Where a shard takes its rollouts from; asks at each end of a group whether it is full."""
+class ShardWriter(Protocol):
+    """Writes an export, shard by shard."""
 
-    def ids(self, is_full: IsFull) -> Iterator[str]: ...
-
-    def wholes(self, is_full: IsFull) -> Iterator[StoredRollout]: ...
-
-
-class Target(Protocol):
-    """What writes shards."""
-
-    def write(self, folder: Path, state: State, source: Source) -> Written:
+    def write(self, folder: Path, state: ExportState, shard: Shard) -> LineCount:
         """Write one shard into `folder` and sync it."""
 
-    def finish(self, folder: Path, state: State) -> Path:
+    def finish(self, folder: Path, state: ExportState) -> Path:
         """Write what comes last. Returns the file or folder inside that is the export."""
 
 
-class Work:
+class Export:
     """One export, from its first rollout or from where it stopped."""
 
-    def __init__(self, out: Path, plan: Plan, choose: Callable[[], Iterable[tuple[str, bool]]]):
+    def __init__(self, out: Path, plan: ExportPlan, rows: Callable[[], Iterable[Grouped]]) -> None:
+        """`rows` finds the rollouts, in order, with what tells their groups."""
         self.out = out
         self.folder = out.with_name(out.name + ".partial")
         self._check(plan)
@@ -100,58 +98,63 @@ class Work:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
             (self.folder / "plan.json").write_bytes(msgspec.json.encode(plan))
-            total = self._choose(choose())
-            self._save(State(total=total, secret=secrets.token_hex(16)))
-        self.state = msgspec.json.decode((self.folder / "state.json").read_bytes(), type=State)
+            total = self._choose(rows())
+            self._save(ExportState(total=total, secret=secrets.token_hex(16)))
+        data = (self.folder / "state.json").read_bytes()
+        self.state = msgspec.json.decode(data, type=ExportState)
 
-    def run(
-        self, target: Target, wholes: Callable[[Iterator[str]], Iterator[StoredRollout]]
-    ) -> State:
+    def cleaner(self, clean: Redactor | None) -> Cleaner | None:
+        """Hashes redacted names as the shards have them that are written already."""
+        return None if clean is None else Cleaner(clean, bytes.fromhex(self.state.secret))
+
+    def run(self, writer: ShardWriter, read: Read) -> ExportState:
         """Write all that is left and put it in its place."""
         chosen = _Chosen(self.folder / "ids", self.state.rollouts)
         while self.state.rollouts < self.state.total:
-            shard = _Shard(chosen, wholes)
-            written = target.write(self.folder, self.state, shard)
+            shard = Shard(chosen, read)
+            written = writer.write(self.folder, self.state, shard)
             self.state.rollouts += shard.taken
             self.state.shards += 1
             self.state.lines += written.lines
             self.state.left_out = dict(Counter(self.state.left_out) + Counter(written.left_out))
             self._save(self.state)
-        made = target.finish(self.folder, self.state)
+        made = writer.finish(self.folder, self.state)
         if self.out.is_dir():
             self.out.rmdir()  # `_check` saw that it is empty
         made.replace(self.out)
         shutil.rmtree(self.folder)
         return self.state
 
-    def _check(self, plan: Plan) -> None:
+    def _check(self, plan: ExportPlan) -> None:
         if not self.out.parent.is_dir():
             raise CannotExport(f"--out {self.out}: there is no folder {self.out.parent}")
         if self.out.is_dir() and any(self.out.iterdir()):
             raise CannotExport(f"--out {self.out}: it is there already; remove it or name another")
         try:
-            begun = msgspec.json.decode((self.folder / "plan.json").read_bytes(), type=Plan)
+            begun = msgspec.json.decode((self.folder / "plan.json").read_bytes(), type=ExportPlan)
         except (FileNotFoundError, msgspec.MsgspecError):
             return
         if begun != plan:
-            odd = [f for f in Plan.__struct_fields__ if getattr(begun, f) != getattr(plan, f)]
+            odd = [f for f in ExportPlan.__struct_fields__ if getattr(begun, f) != getattr(plan, f)]
             raise CannotExport(
                 f"{self.folder} is another export that was interrupted: its {odd[0]} is "
                 f"{getattr(begun, odd[0])!r}, not {getattr(plan, odd[0])!r}. "
                 f"Continue that one, or remove the folder, or name another --out"
             )
 
-    def _choose(self, found: Iterable[tuple[str, bool]]) -> int:
-        total = 0
+    def _choose(self, rows: Iterable[Grouped]) -> int:
+        total, before = 0, None
         with (self.folder / "ids").open("w") as file:
-            for id, is_new_group in found:
-                file.write(f"\n{id}\n" if is_new_group else f"{id}\n")
+            for row in rows:
+                group = group_of(row)
+                file.write(f"{row.id}\n" if group == before else f"\n{row.id}\n")
+                before = group
                 total += 1
             file.flush()
             os.fsync(file.fileno())
         return total
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: ExportState) -> None:
         new = self.folder / "state.new"
         with new.open("wb") as file:
             file.write(msgspec.json.encode(state))
@@ -184,12 +187,12 @@ def _read(path: Path) -> Iterator[tuple[str, bool]]:
             is_new_group = not id
 
 
-class _Shard:
-    def __init__(
-        self, chosen: _Chosen, wholes: Callable[[Iterator[str]], Iterator[StoredRollout]]
-    ) -> None:
+class Shard:
+    """Where a shard takes its rollouts from. It asks at each end of a group whether it is full."""
+
+    def __init__(self, chosen: _Chosen, read: Read) -> None:
         self._chosen = chosen
-        self._wholes = wholes
+        self._read = read
         self.taken = 0
 
     def ids(self, is_full: IsFull) -> Iterator[str]:
@@ -201,28 +204,28 @@ class _Shard:
             self.taken += 1
             yield id
 
-    def wholes(self, is_full: IsFull) -> Iterator[StoredRollout]:
-        return self._wholes(self.ids(is_full))
+    def rollouts(self, is_full: IsFull) -> Iterator[StoredRollout]:
+        return self._read(self.ids(is_full))
 
 
 class Lines:
-    """A target of text lines: one file that grows."""
+    """Writes text lines: one file that grows."""
 
-    def __init__(self, write: Callable[[Iterable[Rollout], IO[bytes]], Written]) -> None:
+    def __init__(self, write: Callable[[Iterable[Rollout], IO[bytes]], LineCount]) -> None:
         self._write = write
 
-    def write(self, folder: Path, state: State, source: Source) -> Written:
+    def write(self, folder: Path, state: ExportState, shard: Shard) -> LineCount:
         path = folder / "out"
         with path.open("r+b" if path.exists() else "wb") as file:
             file.truncate(state.bytes)  # what an interrupted shard left
             file.seek(state.bytes)
-            wholes = source.wholes(lambda: file.tell() - state.bytes > SHARD)
-            written = self._write((whole.rollout for whole in wholes), file)
+            taken = shard.rollouts(lambda: file.tell() - state.bytes > SHARD)
+            written = self._write((stored.rollout for stored in taken), file)
             file.flush()
             os.fsync(file.fileno())
             state.bytes = file.tell()
         return written
 
-    def finish(self, folder: Path, state: State) -> Path:
+    def finish(self, folder: Path, state: ExportState) -> Path:
         (folder / "out").touch()
         return folder / "out"
