@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
 from ..store import writers
 from ..store.read.reader import Reader
@@ -118,7 +119,7 @@ def _state(info: WriterInfo) -> str:
         return _FINISHED
     if info.place == writers.place():
         return "ended without finishing" if writers.is_gone(info) else _WRITING
-    return f"on {info.host}, not known whether it still writes"
+    return f"on {info.host}; it is not known whether it still writes"
 
 
 def _orphans(reader: Reader) -> Iterator[Finding]:
@@ -169,8 +170,7 @@ def _shared_steps(reader: Reader) -> Iterator[Finding]:
 
 def _misfits(reader: Reader) -> Iterator[Finding]:
     """Streams whose length is not that of their message's tokens: they would be shifted."""
-    names = ("logprob", "train_logprob", "ref_logprob", "advantage", "entropy", "mask", "version")
-    wrong = " OR ".join(f"len({n}) <> len(token_ids)" for n in (*names, "token_ends"))
+    wrong = " OR ".join(f"len({n}) <> len(token_ids)" for n in (*KNOWN_STREAMS, "token_ends"))
     found = reader.connection.execute(
         f"SELECT count(*), min(rollout) FROM messages WHERE token_ids IS NOT NULL AND ({wrong})"
     ).fetchone()

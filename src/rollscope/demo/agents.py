@@ -1,8 +1,7 @@
 """The conversations: who reads what, which tool answers, and what is kept of it.
 
-`play` is a generator: it yields a request whenever it is the policy's turn and is sent the
-same request back when the engine has written it. Messages and spans are collected on the
-way, in the order in which they came to be.
+`play` is a generator. It yields a request whenever it is the policy's turn, and gets the request
+back once the engine has written that turn. Messages and spans are collected in their order.
 """
 
 from __future__ import annotations

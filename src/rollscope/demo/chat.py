@@ -47,14 +47,14 @@ class Chat:
         self.given = lru_cache(maxsize=4096)(self._given)
 
     def _given(self, role: str, text: str, answer: bool) -> tuple[list[int], list[int]]:
-        """A message that the policy reads: ids and ends. `answer`: it is its turn after it."""
+        """Ids and ends of a message that the policy reads. `answer`: the policy writes next."""
         ids = [self.special[f"<{role}>"], *self.tokenizer.encode(text)]
         if answer:
             ids.append(self.special["<assistant>"])
         return ids, self.tokenizer.decode(ids)[1]
 
     def marks(self, ids: list[int]) -> dict[str, Any]:
-        """What a message's `meta` tells of the tokens that its text leaves out."""
+        """For `meta`: the tokens of a message that its text does not show."""
         return {"marks": {str(i): self._names[i] for i in ids if i in self._names}}
 
     def written(self, turn: Turn) -> list[int]:

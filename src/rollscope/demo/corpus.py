@@ -3,7 +3,7 @@
 The grammar is sloppy on purpose, as text found in the world is: now and then it slips in a
 sum, takes the wrong operation, writes a call that the calculator does not understand,
 checks again and again without coming to an end, or forgets the unit. A policy that imitates
-it is right about a third of the time. What GRPO then teaches it stands nowhere in here.
+it is right about a third of the time. What GRPO then teaches it is found nowhere in here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Examples:
         self.slips = slips or Slips()
 
     def rows(self, number: int) -> list[Row]:
-        """The conversations of so many problems (a helper's is a row of its own)."""
+        """The conversations of `number` problems. A helper's is a row of its own."""
         out: list[Row] = []
         for _ in range(number):
             problem = make(self.rng.choices(KINDS, (3, 1, 2))[0], self.rng)
@@ -49,7 +49,7 @@ class Examples:
         return out
 
     def texts(self, number: int) -> list[str]:
-        """Everything that stands in so many examples, for training the tokenizer."""
+        """All texts of `number` examples, for training the tokenizer."""
         decode = self.chat.tokenizer.decode
         return [decode(ids)[0] for ids, _ in self.rows(number)]
 

@@ -1,8 +1,8 @@
 """The inference engine: many conversations at once, one token each per tick.
 
-Requests come and go at any tick (continuous batching), and new weights can be loaded while
-requests are under way: their keys and values are made anew, and the rest of the turn is
-written by the new version. Every token records the version that drew it.
+Requests come and go at any tick (continuous batching). New weights can be loaded while requests
+are under way: their keys and values are then computed again, and the new version writes the rest
+of the turn. Every token records the version that drew it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request:
     """Most tokens to write."""
     temperature: float = 1.0
     after: Request | None = None
-    """The turn before it in the same conversation, whose keys and values it goes on with."""
+    """The previous turn of the same conversation, whose keys and values are reused."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     """Of the tokens drawn, under the policy itself (temperature 1)."""
@@ -91,7 +91,7 @@ class Engine:
         self._arriving.append(request)
 
     def tick(self) -> list[Request]:
-        """Draw one token for every request; the ones that are done with it."""
+        """Draw one token for every request. Returns the requests that are now done."""
         self._admit()
         n = len(self.requests)
         blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
@@ -111,7 +111,7 @@ class Engine:
         return self._release(done)
 
     def _draw(self, slots: slice, uniform: Array) -> Iterable[tuple[int, float, float]]:
-        """For each of these slots one token, its log-probability, and the entropy there."""
+        """One token for each of these slots, with its log-probability and the entropy."""
         logprobs = log_softmax(self._logits(slots))
         probs = np.exp(logprobs)
         entropy = -(probs * logprobs).sum(-1)
@@ -126,7 +126,7 @@ class Engine:
         return zip(drawn.tolist(), chosen.tolist(), entropy.tolist(), strict=True)
 
     def _admit(self) -> None:
-        """Give the arriving requests slots, and make the keys and values that are missing."""
+        """Give slots to the arriving requests, and compute the keys and values that are missing."""
         slots: list[int] = []
         starts: list[int] = []
         twins: list[tuple[int, int]] = []
@@ -149,7 +149,7 @@ class Engine:
         self._arriving = []
 
     def _go_on(self, slot: int, after: Request | None) -> int:
-        """Take over the keys and values of the turn before, if they are of this version."""
+        """Reuse the keys and values of the previous turn, if this version made them."""
         if after is None or after.kept is None or after.kept[0] != self.version:
             return 0
         _, keys, values = after.kept
@@ -164,7 +164,7 @@ class Engine:
         self._values[slot, :, :known] = self._values[source, :, :known]
 
     def _release(self, done: list[int]) -> list[Request]:
-        """Take the requests out and close the gaps with the ones at the back."""
+        """Remove these requests, and fill the gaps with the last ones."""
         finished = [self.requests[slot] for slot in done]
         now = time.time()
         for slot, request in zip(done, finished, strict=True):
@@ -183,8 +183,8 @@ class Engine:
         return finished
 
     def _fill(self, slots: Array, starts: Array) -> None:
-        """Keys and values of all known tokens but the last, from `starts` on: they depend on
-        tokens alone, so all can be made at once."""
+        """Compute the keys and values of all known tokens but the last, from `starts` on. They
+        depend on tokens alone, so one pass makes all of them."""
         lengths = self._known[slots] - 1 - starts
         slot = np.repeat(slots, lengths)
         before = np.repeat(np.cumsum(lengths) - lengths - starts, lengths)
@@ -194,7 +194,7 @@ class Engine:
             self._keep(slot[piece], at[piece])
 
     def _keep(self, slot: Array, at: Array) -> Array:
-        """Write the keys and values of these tokens; gives their embedded windows."""
+        """Write the keys and values of these tokens. Returns their embedded windows."""
         window = self._tokens[slot[:, None], at[:, None] + np.arange(WINDOW)]
         x = self._lower.embed(window)
         key, value = self._lower.read(x)
@@ -218,8 +218,8 @@ class Engine:
 
 
 def _choose(probs: Array, uniform: Array) -> Array:
-    """One token per row. In two strides, of blocks and then within one: a running sum over
-    the whole vocabulary costs more than the network."""
+    """One token per row: first its block, then its place in the block, because a running sum
+    over the whole vocabulary costs more than the network."""
     rows, size = probs.shape
     block = 16
     sums = probs.reshape(rows, size // block, block).sum(-1).cumsum(-1)

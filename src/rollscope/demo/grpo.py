@@ -56,7 +56,7 @@ class Learner:
         self.adam = Adam(weights)
 
     def step(self, rollouts: list[list[Row]], rate: float) -> dict[str, float]:
-        """Learn from the rows of these rollouts, once each; what happened, in numbers."""
+        """Learn once from each row of these rollouts. Returns what happened, in numbers."""
         sums = {"loss": 0.0, "kl": 0.0, "clip_fraction": 0.0, "entropy": 0.0, "grad_norm": 0.0}
         tokens = sum(len(row.drawn) for rows in rollouts for row in rows)
         for m in range(min(self.minibatches, len(rollouts))):

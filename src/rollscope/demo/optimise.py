@@ -21,7 +21,7 @@ class Adam:
         self.square = {name: np.zeros_like(x) for name, x in weights.items()}
 
     def update(self, weights: Weights, grads: Weights, rate: float) -> float:
-        """Change the weights in place; gives the gradient's norm (shortened to `clip`)."""
+        """Change the weights in place, the gradient cut to `clip`. Returns its norm before that."""
         self.steps += 1
         norm = float(np.sqrt(sum(float((grads[name] ** 2).sum()) for name in self.mean)))
         scale = np.float32(min(1.0, self.clip / (norm + 1e-6)))

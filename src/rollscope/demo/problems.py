@@ -47,7 +47,7 @@ def make(kind: str, rng: random.Random, task: str = "") -> Problem:
 
 
 def split(seed: int, train: int, held_out: int) -> tuple[list[Problem], list[Problem]]:
-    """So many different problems of all kinds, to train on and to be examined on."""
+    """Different problems of all kinds: `train` to learn from, `held_out` to be examined on."""
     rng = random.Random(f"problems {seed}")
     seen: set[str] = set()
     problems: list[Problem] = []

@@ -188,7 +188,7 @@ class Trainer:
         self._close(episode.group)
 
     def _fail(self, episode: Episode, error: Exception) -> None:
-        """A tool did not answer: not the policy's fault. Try again, from the beginning."""
+        """A tool did not answer, which is not the policy's fault. Try again from the beginning."""
         episode.end = time.time()
         found = Error(kind="infrastructure", type=type(error).__name__, text=str(error))
         self._log(episode, None, found)
@@ -226,7 +226,7 @@ class Trainer:
     # -- learning --------------------------------------------------------------------------
 
     def _learn(self, step: int) -> dict[str, float]:
-        """Learn from the groups that were complete first; what happened, in numbers."""
+        """Learn from the groups that were complete first. Returns what happened, in numbers."""
         groups = self._complete[: self.plan.groups]
         del self._complete[: self.plan.groups]
         chosen: list[tuple[Episode, list[Row]]] = []

@@ -31,7 +31,7 @@ def tokenizer(seed: int) -> Tokenizer:
 def warm_start(
     chat: Chat, seed: int, steps: int, rate: float = 4e-3, problems: int = PROBLEMS
 ) -> Weights:
-    """Weights that imitate the examples, after so many steps of so many problems."""
+    """Weights that imitate the examples, after `steps` steps of `problems` problems each."""
     examples = Examples(chat, seed)
     weights = policy.init(len(chat.tokenizer), seed)
     muon = Muon(weights)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 INT_STREAMS = frozenset({"mask", "version"})
@@ -143,11 +142,6 @@ def float32(value: Any) -> float:
         return struct.unpack("<f", struct.pack("<f", value))[0]  # type: ignore[no-any-return]
     except OverflowError:
         return math.copysign(math.inf, value)
-
-
-def as_array(values: Iterable[Any], whole: bool) -> array[Any]:
-    """A compact copy. Raises if a value is missing (None)."""
-    return array("i" if whole else "f", values)
 
 
 def _same(a: list[Any], b: list[Any]) -> bool:

@@ -124,8 +124,6 @@ ALIASES: dict[str, str] = {
 }
 """Words of the trainers, and the keys they mean; lists are asked for by the name of one entry."""
 
-PLAIN_KEYS = tuple(name for name in KEYS if not name.endswith(".*"))
-
 
 def find(pieces: tuple[str, ...]) -> Asked | None:
     """The key that these pieces between dots name, or None."""

@@ -15,8 +15,6 @@ from .match import pattern
 from .sql import Sql
 from .values import Text
 
-QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-
 
 class StepNumbers(msgspec.Struct, frozen=True):
     """What happened at one step."""

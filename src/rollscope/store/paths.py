@@ -87,11 +87,6 @@ def read_run(directory: Path) -> RunFile | None:
         return None
 
 
-def run_dirs(root: Path) -> list[Path]:
-    """Every run's directory, sorted."""
-    return sorted(path.parent for path in root.glob("*/*/run.json"))
-
-
 def log_name(writer: str, seq: int) -> str:
     """The name of a log, without its ending: also the name of its segment."""
     return f"{writer}-{seq}"
