@@ -37,7 +37,7 @@ class Cleaner:
         """A copy without a find in any text. A message that had one has no token ids."""
         names = {name: self.name(getattr(rollout, name)) for name in NAMES}
         names["id"] = rollout.id
-        made = redact_rollout(rollout, self._deep)
+        made = redact_rollout(rollout, self.deep)
         for message in made.messages:
             if message.tokens is not None and message.tokens.ids is None:
                 # Streams with names of their own may be ids, too.
@@ -69,7 +69,7 @@ class Cleaner:
     def everything(self, value: Any) -> Any:
         """Any JSON value or record, the keys of objects included."""
         if isinstance(value, str):
-            return self._deep(value)
+            return self.deep(value)
         if isinstance(value, dict):
             return {self.text(str(k)): self.everything(v) for k, v in value.items()}
         if isinstance(value, list):
@@ -84,7 +84,7 @@ class Cleaner:
             return Tokens(value.ids, value.ends, streams)
         return value
 
-    def _deep(self, text: str) -> str:
+    def deep(self, text: str) -> str:
         """A text, and what it says if it is JSON in which signs are escaped (`\\u0040`)."""
         clean = self.text(text)
         if "\\" in clean:

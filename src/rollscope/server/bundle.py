@@ -23,14 +23,15 @@ from typing import Any
 import msgspec
 
 from ..model import Message, Rollout, conversation
-from ..model.redact import Redactor, clean_json, make_redactor, redact_rollout
+from ..model.cleaner import NAMES, Cleaner
+from ..model.redact import Redactor, clean_json, make_redactor
 from ..query import Store
 from ..store.read.bodies import Sketch
 from . import params as p
 from . import reading, selecting
 from . import shapes as s
 from .app import STATIC
-from .desk import Desk
+from .desk import WHOLE, Desk
 from .routes import ROUTES
 from .rows import COLUMNS, number, thin
 from .security import POLICY
@@ -59,8 +60,8 @@ def bundle(
     """Write the folder; returns how many rollouts are in it."""
     if not (STATIC / "index.html").is_file():
         raise FileNotFoundError("the viewer was not built; in a checkout: make viewer")
-    clean = make_redactor(redact) if redact else None
-    desk = _Redacting(store, clean)
+    cleaner = Cleaner(make_redactor(redact)) if redact else None
+    desk = _Redacting(store, cleaner)
     selection = store.rollouts(query, order=selecting.DEFAULT_ORDER, columns=COLUMNS)
     count = selection.count()
     if count == 0:
@@ -72,16 +73,16 @@ def bundle(
     data = folder / "data"
     _page(folder)
     rows = []
-    texts = _Texts(data / "texts", clean)
+    texts = _Texts(data / "texts", cleaner)
     for n, row in enumerate(selection):
         rows.append(desk.previewed(thin(row)))
-        _write(data / "rollouts" / f"{n}.json", _whole(desk, row.id), clean)
+        _write(data / "rollouts" / f"{n}.json", _whole(desk, row.id), cleaner)
         texts.add(desk.rollout(row.id))
         if progress is not None:
             progress(n + 1, count)
     about = {"rows": rows, "query": query, "texts": texts.close()}
-    _write(data / "rows.json", about, clean)
-    _write(data / "metrics.json", _metrics(store, rows), clean)
+    _write(data / "rows.json", about, cleaner)
+    _write(data / "metrics.json", _metrics(store, rows), cleaner)
     _write(data / "keys.json", selecting.keys(desk, p.Nothing()), None)
     return count
 
@@ -106,9 +107,9 @@ def _metrics(store: Store, rows: list[s.RolloutRow]) -> list[dict[str, Any]]:
 class _Texts:
     """Writes what can be searched: of each rollout, role and text of each message."""
 
-    def __init__(self, folder: Path, clean: Redactor | None) -> None:
+    def __init__(self, folder: Path, cleaner: Cleaner | None) -> None:
         self._folder = folder
-        self._clean = clean
+        self._cleaner = cleaner
         self._held: list[list[tuple[str, str]]] = []
         self._first = self._size = self._files = 0
 
@@ -132,7 +133,7 @@ class _Texts:
 
     def _write(self) -> None:
         answer = {"first": self._first, "said": self._held}
-        _write(self._folder / f"{self._files}.json", answer, self._clean)
+        _write(self._folder / f"{self._files}.json", answer, self._cleaner)
         self._files += 1
         self._first += len(self._held)
         self._held, self._size = [], 0
@@ -174,13 +175,15 @@ def _whole(desk: _Redacting, id: str) -> dict[str, Any]:
 class _Redacting(Desk):
     """A desk from which only clean rollouts go out."""
 
-    def __init__(self, store: Store, clean: Redactor | None) -> None:
+    def __init__(self, store: Store, cleaner: Cleaner | None) -> None:
         super().__init__(store, can_label=False)
-        self._clean = clean
+        self._cleaner = cleaner
 
     def rollout(self, id: str) -> Rollout:
-        whole = super().rollout(id)
-        return whole if self._clean is None else redact_rollout(whole, self._clean)
+        whole, cleaner = super().rollout(id), self._cleaner
+        if cleaner is None:
+            return whole
+        return self.keep(("clean", id), lambda: cleaner.rollout(whole), WHOLE)
 
     def messages(self, id: str, first: int, stop: int) -> list[Message]:
         return self.rollout(id).messages[first:stop]
@@ -189,14 +192,14 @@ class _Redacting(Desk):
         """Previews are cut from clean texts, because a secret that is cut in two is not
         recognised."""
         sketches = super().outline(id)
-        if self._clean is None:
+        if self._cleaner is None:
             return sketches
         whole = [conversation.text(message) for message in self.rollout(id).messages]
         return [m._replace(beginning=whole[m.n][: len(m.beginning)]) for m in sketches]
 
     def previewed(self, row: s.RolloutRow) -> s.RolloutRow:
         """The row with previews of clean texts, for the same reason."""
-        if self._clean is None:
+        if self._cleaner is None:
             return row
         dirty = [text for m in super().rollout(row.id).messages for text in _beginnings(m)]
         clean = [text for m in self.rollout(row.id).messages for text in _beginnings(m)]
@@ -241,10 +244,10 @@ def _page(folder: Path) -> None:
     (folder / "index.html").write_text(page.replace("<title>", tags + "<title>", 1))
 
 
-def _write(path: Path, answer: Any, clean: Redactor | None) -> None:
+def _write(path: Path, answer: Any, cleaner: Cleaner | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if clean is not None:
-        answer = _cleaned(msgspec.to_builtins(answer), clean)
+    if cleaner is not None:
+        answer = _cleaned(msgspec.to_builtins(answer), cleaner)
     path.write_bytes(msgspec.json.encode(answer))
 
 
@@ -256,19 +259,21 @@ def _fields() -> set[str]:
     return {name for schema in schemas for name in schema.get("properties", ())}
 
 
-def _cleaned(value: Any, clean: Redactor, key: str = "") -> Any:
+def _cleaned(value: Any, cleaner: Cleaner, key: str = "") -> Any:
     """An answer with everything cleaned but our own names and ids, which are hashes."""
     if key in _FREE:
-        return clean_json(value, clean)
-    if isinstance(value, str):
-        return value if key == "id" and _is_hash(value) else clean(value)
+        return clean_json(value, cleaner.deep)
     if isinstance(value, dict):
         return {
-            name if name in _fields() else clean(name): _cleaned(item, clean, name)
+            name if name in _fields() else cleaner.text(name): _cleaned(item, cleaner, name)
             for name, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_cleaned(item, clean) for item in value]
+        return [_cleaned(item, cleaner) for item in value]
+    if key in NAMES:
+        return cleaner.name(value)
+    if isinstance(value, str):
+        return value if key == "id" and _is_hash(value) else cleaner.deep(value)
     return value
 
 
