@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..model import Error
 from ..model.facts import DICT_FACTS, FIELD_FACTS, SET_FACTS
+from ..model.normalise import as_error
 from .problems import report
 
 
@@ -27,7 +27,7 @@ def named_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
             evidence = tags if isinstance(tags, Mapping) else dict.fromkeys(tags, True)
             named += [(f"{kind}.{tag}", found) for tag, found in evidence.items()]
         elif name == "error":
-            named.append((name, msgspec.to_builtins(_as_error(value))))
+            named.append((name, msgspec.to_builtins(as_error(value))))
         elif name in FIELD_FACTS or name == "note" or (dot and head in (*DICT_FACTS, *SET_FACTS)):
             named.append((name, value))
         else:
@@ -38,11 +38,3 @@ def named_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
                 f"into meta={{{name!r}: ...}}.",
             )
     return named
-
-
-def _as_error(value: Any) -> Error:
-    if isinstance(value, Error):
-        return value
-    if isinstance(value, BaseException):
-        return Error(type=type(value).__name__, text=str(value))
-    return Error(**value) if isinstance(value, Mapping) else Error(text=str(value))

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ..model import Fact, Message, Rollout, keyed_id, prompt_task, wire
+from ..model import Fact, Message, Rollout, chat, keyed_id, prompt_task, wire
 from ..model.conversation import prompt_size
 from ..model.identity import id_maker
 from ..model.normalise import text
@@ -95,12 +95,13 @@ class Run:
 
     def log(
         self,
-        rollouts: Rollout | Iterable[Rollout],
+        rollouts: Rollout | Mapping[str, Any] | Iterable[Rollout | Mapping[str, Any]],
         *,
         step: int | None = None,
         groups: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """Record one rollout or many; returns their ids.
+        """Record one rollout or many; returns their ids. A rollout may be a dict of its fields;
+        what is no field goes into its `meta`.
 
         They stay the caller's: nothing is written into them, and they may be changed and logged
         again as soon as this returns. `step` stands for those that have none.
@@ -110,7 +111,8 @@ class Run:
         if self._is_off:
             return []
         try:
-            batch = [rollouts] if isinstance(rollouts, Rollout) else list(rollouts)
+            one = isinstance(rollouts, (Rollout, Mapping))
+            batch: list[Any] = [rollouts] if one else list(rollouts)  # type: ignore[arg-type]
         except Exception as error:
             swallowed("run.log", error)
             return []
@@ -145,10 +147,10 @@ class Run:
             return on_host(batch)
         return batch  # an odd tensor: each is then taken over by itself
 
-    def _identified(self, rollout: Rollout, step: int | None = None) -> Rollout:
+    def _identified(self, rollout: Any, step: int | None = None) -> Rollout:
         """A copy with an id, a time and a task. Its messages are not copied, only listed: a
         generator gives them once."""
-        taken = copy(rollout)
+        taken: Rollout = _from_dict(rollout) if isinstance(rollout, Mapping) else copy(rollout)
         if type(taken.messages) is not list:
             taken.messages = list(taken.messages or ())
         if type(taken.spans) is not list:
@@ -187,7 +189,7 @@ class Run:
                 rollout = msgspec.structs.replace(rollout, messages=messages)
                 break
         if self.redactor is not None:
-            rollout = redact_rollout(rollout, self.redactor)
+            rollout = redact_rollout(wire.normalise_tokens_later(rollout, odd), self.redactor)
         line = wire.rollout_line(rollout, problems=odd)
         self._background.put(Entry(line, "rollouts", rollout.id, "whole"))
 
@@ -388,6 +390,14 @@ class Run:
         self.finish(is_crash=error is not None)
 
 
+def _from_dict(given: Mapping[str, Any]) -> Rollout:
+    fields = {str(name): value for name, value in given.items()}
+    known = {name: fields.pop(name) for name in Rollout.__struct_fields__ if name in fields}
+    if fields:
+        known["meta"] = {**(known.get("meta") or {}), **fields}
+    return Rollout(**known)
+
+
 def _prompt_task(messages: list[Message]) -> str | None:
     """A hash of what was asked: everything before the policy's first message."""
     known = [as_message(message) for message in messages]
@@ -397,7 +407,8 @@ def _prompt_task(messages: list[Message]) -> str | None:
         if isinstance(content, str):
             texts.append(content)
         elif content is not None:
-            texts += [part.text for part in content if part.text is not None]
+            parts = map(chat.part, chat.pieces(content))
+            texts += [part.text for part in parts if isinstance(part.text, str)]
     return prompt_task("\n".join(texts)) if texts else None
 
 

@@ -8,7 +8,7 @@ Understood: OpenAI chat messages (null content, parts, `tool_calls`, the old `fu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ def from_chat(message: Mapping[str, Any] | Any) -> Message:
     body = as_mapping(message)
     role = str(body.get("role") or "unknown")
     content = _content(body.get("content"))
-    calls = [tool_call(call) for call in body.get("tool_calls") or ()]
+    calls = [tool_call(call) for call in pieces(body.get("tool_calls") or ())]
     if body.get("function_call"):
         calls.append(tool_call(body["function_call"]))
     reasoning = next((body[k] for k in _REASONING_KEYS if isinstance(body.get(k), str)), None)
@@ -86,10 +86,17 @@ def to_chat(message: Message) -> dict[str, Any]:
 
 
 def tool_call(call: Any) -> ToolCall:
-    """A tool call in any of the usual shapes. Arguments stay as the model wrote them."""
-    body = as_mapping(call)
-    function = body.get("function") or body.get("custom") or body
-    function = {"name": function} if isinstance(function, str) else as_mapping(function)
+    """A tool call in any of the usual shapes. Arguments stay as the model wrote them; what is no
+    call at all is kept as its arguments."""
+    if isinstance(call, ToolCall):
+        return call
+    try:
+        body = as_mapping(call)
+    except Exception:
+        return ToolCall(arguments=call)
+    found = body.get("function") or body.get("custom")
+    function = {"name": found} if isinstance(found, str) else found
+    function = function if isinstance(function, Mapping) else body
     arguments = next(
         (function[k] for k in ("arguments", "input", "args", "parameters") if k in function),
         body.get("arguments"),
@@ -103,10 +110,15 @@ def tool_call(call: Any) -> ToolCall:
 
 
 def part(value: Any) -> Part:
-    """One part of a content list."""
+    """One part of a content list. What is none is kept as its data."""
+    if isinstance(value, Part):
+        return value
     if isinstance(value, str):
         return Part(type="text", text=value)
-    body = as_mapping(value)
+    try:
+        body = as_mapping(value)
+    except Exception:
+        return Part(type="other", data=value)
     kind = str(body.get("type") or ("text" if "text" in body else "other"))
     if kind in _TEXT_PARTS and isinstance(body.get("text"), str):
         return _rest(Part(type="text", text=body["text"]), body, {"text"})
@@ -144,9 +156,13 @@ def as_mapping(value: Any) -> Mapping[str, Any]:
 def _content(content: Any) -> str | list[Part] | None:
     if content is None or isinstance(content, str):
         return content
-    if isinstance(content, Mapping):
-        return [part(content)]
-    return [part(piece) for piece in content]
+    return [part(piece) for piece in pieces(content)]
+
+
+def pieces(value: Any) -> list[Any]:
+    """Parts or tool calls; one that is given without a list is a list of one."""
+    is_one = isinstance(value, (str, bytes, Mapping, msgspec.Struct))
+    return list(value) if isinstance(value, Iterable) and not is_one else [value]
 
 
 def _rest(made: Part, body: Mapping[str, Any], used: set[str]) -> Part:

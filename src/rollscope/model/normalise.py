@@ -8,9 +8,9 @@ record does not fit the fast path; round-trip tests compare against it.
 - Free JSON (`meta`, `state`, `reference`, arguments, inputs, outputs): keys become text;
   NaN and infinities become the texts "NaN", "Infinity", "-Infinity"; enums their value;
   dataclasses, structs and mappings objects; sets, tuples, arrays and tensors lists; bytes
-  base64; dates, UUIDs and decimals text; whole numbers beyond 64 bits text; anything else a
-  note in its place, which is reported.
+  base64; dates, UUIDs and decimals text; anything else a note in its place, which is reported.
 - `task` becomes text. Empty containers and absent ones are the same.
+- Messages, parts, tool calls, spans and errors may be given as others write them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from . import chat
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
 from .schema import FIELDS
 from .tokens import Tokens, detached
@@ -98,7 +99,7 @@ def plain(
     if isinstance(value, str):
         return text(value)
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**64 else str(int(value))
+        return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else non_finite(value)
     if id(value) in path:
@@ -184,8 +185,9 @@ def _whole(value: Any, where: str, problems: list[str]) -> int | None:
     if value is None:
         return None
     try:
-        number = int(detached(value))
-        if -(2**63) <= number < 2**63:
+        given = detached(value)
+        number = int(given)
+        if -(2**63) <= number < 2**63 and (isinstance(given, str) or number == given):
             return number
     except (TypeError, ValueError, RuntimeError, OverflowError):
         pass
@@ -198,11 +200,19 @@ def _truth(value: Any, where: str, problems: list[str]) -> bool | None:
 
 
 def _numbers(values: Any, where: str, problems: list[str]) -> dict[str, float]:
+    values = _mapping(values, where, problems)
     clean = {text(str(k)): _number(v, f"{where}.{k}", problems) for k, v in values.items()}
     return {name: number for name, number in clean.items() if number is not None}
 
 
+def _mapping(values: Any, where: str, problems: list[str]) -> Mapping[Any, Any]:
+    if values is not None and not isinstance(values, Mapping):
+        problems.append(f"{where}: expected a mapping, found {values!r:.80}; left out")
+    return values if isinstance(values, Mapping) else {}
+
+
 def _texts(values: Any, where: str, problems: list[str]) -> dict[str, str]:
+    values = _mapping(values, where, problems)
     return {text(str(k)): text(v) for k, v in values.items() if v is not None}
 
 
@@ -225,14 +235,27 @@ _CLEANED: dict[str, _Cleaner] = {
 """For each field of a rollout: the function that makes it fit its column."""
 
 
-def _error(error: Error | None) -> Error | None:
+def as_error(value: Any) -> Error:
+    """An error given as an exception, a mapping or a text."""
+    if isinstance(value, Error):
+        return value
+    if isinstance(value, BaseException):
+        return Error(type=type(value).__name__, text=str(value))
+    if isinstance(value, Mapping) and value.keys() <= set(Error.__struct_fields__):
+        return Error(**value)
+    return Error(text=str(value))
+
+
+def _error(error: Any) -> Error | None:
     if error is None:
         return None
+    error = as_error(error)
     clean = Error(kind=text(error.kind), type=text(error.type), text=text(error.text))
     return clean if clean != Error() else None
 
 
-def _call(call: ToolCall, problems: list[str]) -> ToolCall:
+def _call(call: Any, problems: list[str]) -> ToolCall:
+    call = chat.tool_call(call)
     return ToolCall(
         id=text(call.id),
         name=text(call.name),
@@ -240,7 +263,8 @@ def _call(call: ToolCall, problems: list[str]) -> ToolCall:
     )
 
 
-def _part(part: Part, problems: list[str]) -> Part:
+def _part(part: Any, problems: list[str]) -> Part:
+    part = chat.part(part)
     return Part(
         type=text(part.type),
         text=text(part.text),
@@ -251,8 +275,9 @@ def _part(part: Part, problems: list[str]) -> Part:
     )
 
 
-def _message(m: Message, n: int, p: list[str]) -> Message:
-    parent = m.parent
+def _message(m: Any, n: int, p: list[str]) -> Message:
+    m = m if isinstance(m, Message) else chat.from_chat(m)
+    parent = _whole(m.parent, f"messages[{n}].parent", p)
     if parent is not None and not -1 <= parent < n:
         p.append(f"messages[{n}].parent: {parent} is no earlier message; taken as a new root")
         parent = -1
@@ -262,10 +287,10 @@ def _message(m: Message, n: int, p: list[str]) -> Message:
     return Message(
         role=text(m.role),
         content=text(content) if isinstance(content, str) or content is None
-        else [_part(part, p) for part in content],
+        else [_part(part, p) for part in chat.pieces(content)],
         parent=parent,
         name=text(m.name),
-        tool_calls=[_call(c, p) for c in m.tool_calls or ()],
+        tool_calls=[_call(c, p) for c in chat.pieces(m.tool_calls or ())],
         tool_call_id=text(m.tool_call_id),
         sampled=None if m.sampled is None else bool(m.sampled),
         tokens=None if m.tokens is None else m.tokens.normalised(),
@@ -278,7 +303,12 @@ def _message(m: Message, n: int, p: list[str]) -> Message:
     )  # fmt: skip
 
 
-def _span(s: Span, p: list[str]) -> Span:
+def _span(s: Any, p: list[str]) -> Span:
+    if not isinstance(s, Span):
+        given = dict(chat.as_mapping(s))
+        known = {name: given.pop(name) for name in Span.__struct_fields__ if name in given}
+        meta = {**_mapping(known.pop("meta", None), "span.meta", p), **given}
+        s = Span(**{"name": "", **known, "meta": meta})
     return Span(
         name=text(s.name),
         id=text(s.id),

@@ -27,9 +27,10 @@ from typing import Any
 
 import msgspec
 
+from . import chat
 from .arrays import Arrays, arrays_json, frozen, nbytes
 from .normalise import non_finite, normalise, normalise_fact, plain
-from .records import Fact, Message, Part, Rollout, Span, ToolCall
+from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
 from .schema import FIELDS
 from .tokens import Tokens, detached
 
@@ -75,16 +76,14 @@ def rollout_line(
 
     `is_open`: None for a whole one, True for the beginning of one, False for its end.
     """
-    for message in rollout.messages:
-        content = message.content
-        if content is not None and type(content) is not str:
-            break  # parts: `_has_parts`, without the price of a call
-    else:
-        line = _fast(_RolloutLine(rollout, is_open), rollout.messages)
-        if line is None and (plainer := _with_plain_numbers(rollout)) is not None:
-            line = _fast(_RolloutLine(plainer, is_open), plainer.messages)
-        if line is not None:
-            return line
+    if _are_plain(rollout.messages, rollout.spans):
+        plain: Rollout | None = rollout
+        if not _fits(rollout):
+            plain = _with_plain_numbers(rollout)
+        if plain is not None and (plain is rollout or _fits(plain)):
+            line = _fast(_RolloutLine(plain, is_open), plain.messages)
+            if line is not None:
+                return line
     p = problems if problems is not None else []
     body: dict[str, Any] = {"rollout": _rollout_dict(normalise_tokens_later(rollout, p))}
     return _slow(body if is_open is None else body | {"open": is_open})
@@ -103,7 +102,7 @@ def more_line(
     problems: list[str] | None = None,
 ) -> Line:
     """Snapshot what an open rollout has grown by: messages from number `first` on, and spans."""
-    if not any(_has_parts(m) for m in messages):
+    if _are_plain(messages, spans, first):
         more = _More(id=id, first=first, messages=messages, spans=spans)
         line = _fast(_MoreLine(more), messages)
         if line is not None:
@@ -129,6 +128,8 @@ def _with_plain_numbers(rollout: Rollout) -> Rollout | None:
                 return None
             changes[name] = number
     rewards: dict[str, Any] = rollout.rewards
+    if type(rewards) is not dict:
+        return None
     if any(type(value) not in _PYTHONS for value in rewards.values()):
         if not all(hasattr(v, "item") or type(v) in _PYTHONS for v in rewards.values()):
             return None
@@ -156,8 +157,64 @@ class _MoreLine(msgspec.Struct, gc=False):
     more: _More
 
 
-def _has_parts(message: Message) -> bool:
-    return message.content is not None and type(message.content) is not str
+_WHOLES = attrgetter(*(name for name, is_whole in _NUMBERS.items() if is_whole))
+_DOUBLES = attrgetter(*(c.name for c in FIELDS if c.type == "DOUBLE"))
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def _fits(rollout: Rollout) -> bool:
+    """Are its numbers such that their columns hold them as they are?"""
+    for value in _WHOLES(rollout):
+        if value is not None and (type(value) is not int or not _LEAST <= value <= _MOST):
+            return False
+    for value in _DOUBLES(rollout):
+        if value is not None and type(value) is not float and not _is_small(value):
+            return False
+    for free in (rollout.rewards, rollout.meta, rollout.sampling, rollout.reward_texts):
+        if free and type(free) is not dict:
+            return False
+    if rollout.rewards and not _REALS.issuperset(map(type, rollout.rewards.values())):
+        return False
+    truncated, error = rollout.truncated, rollout.error
+    return (truncated is None or type(truncated) is bool) and (
+        error is None or type(error) is Error
+    )
+
+
+_REALS = frozenset({float, int, bool})
+
+
+def _is_small(value: Any) -> bool:
+    """Is it a whole number that also a double can hold?"""
+    return type(value) in (int, bool) and _LEAST <= value <= _MOST
+
+
+def _are_plain(messages: list[Message], spans: list[Span], first: int = 0) -> bool:
+    """Are messages and spans our records, without parts, with numbers that their columns hold?"""
+    for n, message in enumerate(messages, first):
+        if type(message) is not Message:
+            return False
+        content, parent, sampled = message.content, message.parent, message.sampled
+        if (
+            (content is not None and type(content) is not str)
+            or (parent is not None and (type(parent) is not int or not -1 <= parent < n))
+            or (sampled is not None and type(sampled) is not bool)
+            or (message.meta and type(message.meta) is not dict)
+            or (message.tool_calls and not _CALLS.issuperset(map(type, message.tool_calls)))
+        ):
+            return False
+        for value in _MESSAGE_NUMBERS(message):
+            if value is not None and type(value) is not float and not _is_small(value):
+                return False
+    return not spans or (
+        _SPANS.issuperset(map(type, spans))
+        and _SPAN_NUMBERS.issuperset(map(type, map(_START, spans)))
+    )
+
+
+_CALLS, _SPANS = frozenset({ToolCall}), frozenset({Span})
+_MESSAGE_NUMBERS = attrgetter("reward", "start", "end")
+_START, _SPAN_NUMBERS = attrgetter("start"), frozenset({float, int, type(None)})
 
 
 def facts_line(facts: list[Fact], problems: list[str] | None = None) -> Line:
@@ -364,19 +421,27 @@ def join_parts(text: str, rows: list[dict[str, Any]]) -> list[Part]:
     """The parts that `flatten_parts` took apart."""
     parts, start = [], 0
     for row in rows:
+        if type(row) is not dict or "type" not in row:
+            parts.append(chat.part(row))
+            continue
         end = row.get("end")
         piece = None if end is None else text[start:end]
         start = start if end is None else end
         fields = {k: v for k, v in _worded(row).items() if k != "end"}
         if fields.get("call") is not None:
-            fields["call"] = _worded(fields["call"])
+            fields["call"] = to_call(fields["call"])
         parts.append(msgspec.convert({**fields, "text": piece}, Part))
     return parts
 
 
-def to_call(row: dict[str, Any]) -> ToolCall:
-    """A tool call as it was written."""
+def to_call(row: Any) -> ToolCall:
+    """A tool call as it was written, whatever was."""
+    if type(row) is not dict or not row.keys() <= _CALL_FIELDS:
+        return chat.tool_call(row)
     return msgspec.convert(_worded(row), ToolCall)
+
+
+_CALL_FIELDS = frozenset(ToolCall.__struct_fields__)
 
 
 _WORDS = {"id", "name", "type", "image"}

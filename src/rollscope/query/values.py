@@ -161,7 +161,7 @@ def _timestamp(text: str) -> float:
 
 
 def _parsed(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
+    return int(text) if re.fullmatch(r"[+-]?\d{1,19}", text) else float(text)
 
 
 def _whole(interval: Interval) -> Interval:
