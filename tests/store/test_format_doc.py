@@ -1,7 +1,4 @@
-"""docs/format.md: its tables are those of the schema, and its examples run.
-
-`python tests/store/test_format_doc.py` writes the tables anew.
-"""
+"""docs/format.md: its examples run."""
 
 from __future__ import annotations
 
@@ -11,39 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rollscope.model.schema import TABLES
-
 DOC = Path(__file__).parents[2] / "docs" / "format.md"
-TITLES = {
-    "rollouts": "one row a rollout, thin",
-    "messages": "one row a message; with the tokens that it adds",
-    "spans": "one row a timed call inside a rollout",
-    "facts": "what was learned about a rollout after it was written",
-    "metrics": "the trainer's own numbers, one row a step and name",
-}
-
-
-def tables() -> str:
-    out = []
-    for name, columns in TABLES.items():
-        out += [f"### `{name}.parquet`: {TITLES[name]}", "", "| column | type | |", "|---|---|---|"]
-        out += [f"| `{c.name}` | {c.type} | {c.doc} |" for c in columns]
-        out.append("")
-    return "\n".join(out)
-
-
-def with_tables(text: str) -> str:
-    return re.sub(
-        r"(<!-- tables: .*? -->\n).*(<!-- end of tables -->)",
-        lambda found: f"{found[1]}\n{tables()}\n{found[2]}",
-        text,
-        flags=re.DOTALL,
-    )
-
-
-def test_the_tables_are_those_of_the_schema() -> None:
-    text = DOC.read_text()
-    assert text == with_tables(text), "run: python tests/store/test_format_doc.py"
 
 
 def test_the_examples_run_without_rollscope(tmp_path: Path) -> None:
@@ -70,7 +35,3 @@ def test_the_examples_run_without_rollscope(tmp_path: Path) -> None:
     assert len(names["rollouts"]) == 12 and len(names["messages"]) == 24
     with Reader(tmp_path) as reader:
         assert names["sealed"](log.directory, "rollouts") == reader.files("rollouts")
-
-
-if __name__ == "__main__":
-    DOC.write_text(with_tables(DOC.read_text()))

@@ -37,10 +37,10 @@ class Column(NamedTuple):
     """May a fact that comes after the rollout set it?"""
     listed: bool = False
     """Do lists carry it? If not, only the answer about the whole rollout does."""
-    facet: bool = False
-    """Is it counted by value, to narrow a selection?"""
-    histogram: bool = False
-    """Is it drawn as a histogram of the selection?"""
+    facet: int = 0
+    """Its place among the columns that are counted by value beside a list; 0: it is not."""
+    histogram: int = 0
+    """Its place among the numbers that are drawn as histograms; 0: it is not."""
     title: str = ""
     """Heading of its column where space is short; empty: its name."""
     one: str = ""
@@ -69,17 +69,17 @@ ROLLOUTS = (
     Column("key", "VARCHAR", "The trainer's own name for it.", "equal"),
     Column(
         "project", "VARCHAR", "Project.", "equal",
-        listed=True, facet=True, aliases=("project_name",),
+        listed=True, facet=11, aliases=("project_name",),
     ),
     Column(
         "run", "VARCHAR", "Run.", "equal",
-        listed=True, facet=True, aliases=("experiment", "experiment_name", "trial"),
+        listed=True, facet=12, aliases=("experiment", "experiment_name", "trial"),
     ),
     Column("launch", "VARCHAR", "One start of the run's processes.", "equal", aliases=("restart",)),
     Column("writer", "VARCHAR", "Process that wrote it.", "equal", source="log"),
     Column(
         "step", "BIGINT", "Training step at which it was asked for.", "number",
-        listed=True, histogram=True, aliases=("global_step", "global_steps", "iteration"),
+        listed=True, histogram=5, aliases=("global_step", "global_steps", "iteration"),
     ),
     Column(
         "trained_step", "BIGINT", "Training step that learned from it.", "number",
@@ -87,11 +87,11 @@ ROLLOUTS = (
     ),
     Column(
         "split", "VARCHAR", "train, eval, or any name.", "equal",
-        listed=True, facet=True, aliases=("phase",),
+        listed=True, facet=1, aliases=("phase",),
     ),
     Column(
         "dataset", "VARCHAR", "Dataset.", "equal",
-        listed=True, facet=True, aliases=("data_source",),
+        listed=True, facet=7, aliases=("data_source",),
     ),
     Column(
         "task", "VARCHAR", "The thing to be solved; stable across steps and runs.", "equal",
@@ -112,7 +112,7 @@ ROLLOUTS = (
     Column("worker", "VARCHAR", "Worker that made it.", "equal"),
     Column(
         "reward", "DOUBLE", "Reward.", "number",
-        late=True, listed=True, histogram=True, aliases=("score",),
+        late=True, listed=True, histogram=1, aliases=("score",),
     ),
     Column(
         "rewards", "MAP(VARCHAR, DOUBLE)", "Parts of the reward by name.", "map",
@@ -121,24 +121,24 @@ ROLLOUTS = (
     Column("reward_texts", "MAP(VARCHAR, VARCHAR)", "What the judge wrote for a part.", late=True),
     Column(
         "advantage", "DOUBLE", "Advantage of the whole rollout.", "number",
-        late=True, listed=True, histogram=True, title="adv.",
+        late=True, listed=True, histogram=2, title="adv.",
     ),
     Column(
         "stop_reason", "VARCHAR", "In the trainer's own word.", "equal",
-        late=True, listed=True, facet=True, title="stop", aliases=("finish_reason",),
+        late=True, listed=True, facet=3, title="stop", aliases=("finish_reason",),
     ),
     Column(
         "truncated", "BOOLEAN", "Was it cut off?", "bool",
-        late=True, listed=True, facet=True, title="cut",
+        late=True, listed=True, facet=4, title="cut",
     ),
     Column(
         "fate", "VARCHAR", "What became of it.", "equal",
-        late=True, listed=True, facet=True, aliases=("status",),
+        late=True, listed=True, facet=2, aliases=("status",),
     ),
     Column("fate_reason", "VARCHAR", "Why.", "contains", late=True, listed=True, title="reason"),
     Column(
         "error_kind", "VARCHAR", "Whose fault: policy, tool, environment, grader, ...", "equal",
-        source="error", late=True, listed=True, facet=True, title="error",
+        source="error", late=True, listed=True, facet=5, title="error",
     ),
     Column(
         "error_type", "VARCHAR", "Class of the exception.", "equal",
@@ -159,7 +159,7 @@ ROLLOUTS = (
     Column("reference", "JSON", "Ground truth.", late=True),
     Column(
         "environment", "VARCHAR", "Environment it ran in.", "equal",
-        listed=True, facet=True, aliases=("env",),
+        listed=True, facet=6, aliases=("env",),
     ),
     Column("meta", "JSON", "Anything else.", "json", late=True),
     Column(
@@ -170,7 +170,7 @@ ROLLOUTS = (
     ),
     Column(
         "turns", "BIGINT", "Messages that the policy wrote.", "number",
-        source="messages", listed=True, histogram=True, aliases=("num_turns",),
+        source="messages", listed=True, histogram=4, aliases=("num_turns",),
     ),
     Column(
         "prompt_tokens", "BIGINT", "Tokens before the policy's first message.", "number",
@@ -178,12 +178,12 @@ ROLLOUTS = (
     ),
     Column(
         "response_tokens", "BIGINT", "Tokens of the policy's messages.", "number",
-        source="messages", listed=True, histogram=True, title="tokens",
+        source="messages", listed=True, histogram=3, title="tokens",
         aliases=("response_length",),
     ),
     Column(
         "tools", "VARCHAR[]", "Names of the tools called, sorted.", "member",
-        source="messages", listed=True, facet=True, one="tool",
+        source="messages", listed=True, facet=8, one="tool",
     ),
     Column(
         "version_min", "BIGINT", "Oldest version of the weights among its tokens.", "number",
@@ -195,11 +195,11 @@ ROLLOUTS = (
     ),
     Column(
         "labels", "VARCHAR[]", "People's labels, sorted.", "member",
-        source="facts", listed=True, facet=True, one="label", aliases=("annotation",),
+        source="facts", listed=True, facet=10, one="label", aliases=("annotation",),
     ),
     Column(
         "flags", "VARCHAR[]", "Findings of checks, sorted.", "member",
-        source="facts", listed=True, facet=True, one="flag",
+        source="facts", listed=True, facet=9, one="flag",
     ),
     Column(
         "prompt_preview", "VARCHAR", "Beginning of the last message before the first answer.",

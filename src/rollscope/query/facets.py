@@ -15,15 +15,11 @@ from .engine import Engine, select, with_hits
 from .keys import Asked
 from .sql import Sql
 
-FACETS = tuple(column.key for column in ROLLOUTS if column.facet)
+FACETS = tuple(c.key for c in sorted(ROLLOUTS, key=lambda c: c.facet) if c.facet)
 """Keys that a person narrows a selection by."""
 
-HISTOGRAMS = tuple(
-    column.key
-    for column in sorted(ROLLOUTS, key=lambda column: column.type == "BIGINT")
-    if column.histogram
-)
-"""The numbers that people look at first: how good it was, then sizes and counts."""
+HISTOGRAMS = tuple(c.key for c in sorted(ROLLOUTS, key=lambda c: c.histogram) if c.histogram)
+"""The numbers that people look at first."""
 
 
 class FacetValue(msgspec.Struct, frozen=True):

@@ -166,15 +166,3 @@ def nearest(word: str) -> tuple[str, ...]:
     """Known keys and aliases that look like the word, the likeliest first."""
     words = [name.removesuffix(".*") for name in KEYS] + list(ALIASES)
     return tuple(difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6))
-
-
-def keys_table() -> str:
-    """The keys as a table of Markdown."""
-    rows = [f"| `{key.name}` | {key.kind} | {key.doc} |" for key in KEYS.values()]
-    return "\n".join(["| key | kind | what it is |", "|---|---|---|", *rows])
-
-
-def aliases_table() -> str:
-    """The trainers' words as a table of Markdown."""
-    rows = [f"| `{word}` | `{key}` |" for word, key in sorted(ALIASES.items())]
-    return "\n".join(["| word | key |", "|---|---|", *rows])

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from ..query.facets import FACETS, HISTOGRAMS
+
 Text = Annotated[str, Meta(max_length=4000)]
 Whole = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Cursor = Annotated[str, Meta(max_length=4000, pattern="^([0-9]{1,9}~|$)")]
@@ -38,12 +40,12 @@ class PageOf(SelectionOf, kw_only=True):
 
 
 class FacetsOf(SelectionOf, kw_only=True):
-    keys: Text = "split,fate,stop_reason,error_kind,environment,dataset,tools,flags,labels"
+    keys: Text = ",".join(FACETS)
     limit: Annotated[int, Meta(ge=1, le=200)] = 12
 
 
 class HistogramsOf(SelectionOf, kw_only=True):
-    keys: Text = "reward,advantage,response_tokens,turns,step"
+    keys: Text = ",".join(HISTOGRAMS)
     bins: Annotated[int, Meta(ge=1, le=200)] = 40
 
 

@@ -1,5 +1,6 @@
 /** One function per question the page can ask. The same interface is answered by a server
  * (`http`) and, in a bundle, by the files beside the page (`files.ts`). */
+import { FACETS } from "../lib/columns";
 import { followTogether } from "../lib/live";
 import * as T from "./types";
 
@@ -128,7 +129,7 @@ export const http: Api = {
   place: (id, q, order, s) => get(`${one(id)}/place`, { q, order }, s),
   start: (q, s) => get("start", { q }, s),
   random: (q, s) => get("random", { q }, s),
-  facets: (q, s) => get("facets", { q }, s),
+  facets: (q, s) => get("facets", { q, keys: FACETS.join(",") }, s),
   histograms: (q, s) => get("histograms", { q }, s),
   ribbon: (q, metrics, s) => get("ribbon", { q, metrics }, s),
   tasks: (p, s) => get("tasks", p, s),

@@ -1,4 +1,4 @@
-/** The words of the API. All of them are derived from the server's own types: see `npm run api`. */
+/** The words of the API. All of them are derived from the server's own types: see `make generated`. */
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];

@@ -1,12 +1,12 @@
 /** What the server counts with its engine, counted over a bundle's rows. */
-import type { Tally, Facets, Failures, Funnel, Histograms, Ribbon, Row, StepNumbers, Task, Tasks } from "../api/types";
+import { HISTOGRAMS } from "../api/columns";
+import type { Tally, Facets, Failures, Funnel, Histograms, Num, Ribbon, Row, StepNumbers, Task, Tasks } from "../api/types";
+import { BY_KEY, FACETS } from "./columns";
 import { groupOf } from "./group";
 import { finite } from "./num";
 import { term } from "./query";
 import { flips, kindOf, rates } from "./solved";
 
-const FACETS = ["split", "fate", "stop_reason", "error_kind", "environment", "dataset", "tools", "flags", "labels"];
-const NUMBERS = ["reward", "advantage", "response_tokens", "turns", "step"] as const;
 const ENDS = ["dropped", "masked", "rejected", "failed"];
 
 const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
@@ -20,7 +20,7 @@ export function facetsOf(rows: Row[], keys: string[] = FACETS, limit = 12): Face
     facets: keys.map((key) => {
       const counts = new Map<string | null, number>();
       for (const row of rows) {
-        const value = row[({ tool: "tools", label: "labels", flag: "flags" }[key] ?? key) as keyof Row] as string | string[] | null;
+        const value = row[BY_KEY.get(key)?.name ?? (key as keyof Row)] as string | string[] | null;
         const entries = Array.isArray(value) ? (value.length ? value : [null]) : [value === null || value === undefined ? null : String(value)];
         for (const entry of entries) counts.set(entry, (counts.get(entry) ?? 0) + 1);
       }
@@ -36,8 +36,8 @@ export function facetsOf(rows: Row[], keys: string[] = FACETS, limit = 12): Face
 
 export function histogramsOf(rows: Row[], bins = 40): Histograms {
   return {
-    histograms: NUMBERS.map((key) => {
-      const values = rows.map((row) => row[key]);
+    histograms: HISTOGRAMS.map((key) => {
+      const values = rows.map((row) => row[key] as Num);
       const numbers = known(values);
       const missing = values.filter((v) => v === null).length;
       const nan = values.filter((v) => v === "NaN").length;
@@ -47,7 +47,7 @@ export function histogramsOf(rows: Row[], bins = 40): Histograms {
       if (low === null || most === null) return { ...base, high: null, counts: [] };
       let high = most;
       let bars = bins;
-      if (key !== "reward" && key !== "advantage") {
+      if (BY_KEY.get(key)?.whole) {
         const per = Math.ceil((high - low + 1) / bins);
         bars = Math.ceil((high - low + 1) / per);
         high = low + per * bars;

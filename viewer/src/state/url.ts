@@ -1,4 +1,6 @@
 /** Everything the page shows is in its address: this is the one place that reads and writes it. */
+import { ROW } from "../api/columns";
+import type { Row } from "../api/types";
 
 export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "spans"] as const;
 export type Screen = (typeof SCREENS)[number];
@@ -40,36 +42,10 @@ export interface State {
   at: number | null;
 }
 
-/** Columns that the table can show. */
-export const CHOICES = [
-  "reward",
-  "advantage",
-  "run",
-  "project",
-  "step",
-  "trained_step",
-  "split",
-  "index",
-  "attempt",
-  "task",
-  "dataset",
-  "group",
-  "environment",
-  "fate",
-  "fate_reason",
-  "stop_reason",
-  "error_kind",
-  "response_tokens",
-  "prompt_tokens",
-  "turns",
-  "duration",
-  "time",
-  "policy_version",
-  "labels",
-  "preview",
-  "prompt_preview",
-] as const;
-export type Choice = (typeof CHOICES)[number];
+export type Choice = Exclude<keyof Row, "id" | "flags">;
+
+/** Columns that the table can show: all that rows have. The id is the link; flags stand with labels. */
+export const CHOICES = ROW.map((column) => column.name).filter((name): name is Choice => name !== "id" && name !== "flags");
 
 export const COLUMNS: Choice[] = ["reward", "advantage", "step", "index", "task", "fate", "stop_reason", "response_tokens", "turns", "preview"];
 

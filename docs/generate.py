@@ -1,0 +1,215 @@
+"""Writes everything that is made from the code: `make generated`.
+
+In a page, what is made stands between `<!-- generated: NAME -->` and `<!-- /NAME -->`. Other files
+are made as a whole. `viewer/src/api/schema.d.ts` comes last, from `openapi.json`, by `npm run api`.
+A test compares the files with what this program would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rollscope.capture import background, settings
+from rollscope.model import redact
+from rollscope.model.schema import ROLLOUTS, TABLES
+from rollscope.query import keys, syntax
+from rollscope.query.facets import FACETS, HISTOGRAMS
+from rollscope.server.openapi import describe
+from rollscope.server.routes import ROUTES
+from rollscope.server.shapes.rows import RolloutRow, Unlisted
+from rollscope.sinks import KNOWN, load
+from rollscope.store import writers
+from rollscope.store.write import log
+
+ROOT = Path(__file__).parents[1]
+
+COLUMNS = {column.name: column for column in ROLLOUTS}
+
+
+def main() -> None:
+    for name, text in generated().items():
+        (ROOT / name).write_text(text)
+
+
+def generated() -> dict[str, str]:
+    """What each file should hold, by its path from the root."""
+    made = {page: with_parts((ROOT / page).read_text(), parts) for page, parts in PAGES.items()}
+    return made | {"docs/openapi.json": openapi(), "viewer/src/api/columns.ts": columns()}
+
+
+def with_parts(text: str, parts: dict[str, Callable[[], str]]) -> str:
+    """A page with its generated parts made anew."""
+    for name, make in parts.items():
+        begin, end = f"<!-- generated: {name} -->\n", f"<!-- /{name} -->"
+        before, found, rest = text.partition(begin)
+        assert found and end in rest, f"no place for {name}"
+        text = f"{before}{begin}{make()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [" | ".join(cells) for cells in (head, *rows)]
+    dashes = "|".join("---" for _ in head)
+    return "\n".join([f"| {lines[0]} |", f"|{dashes}|", *(f"| {line} |" for line in lines[1:])])
+
+
+# -- docs/format.md and docs/query.md --------------------------------------------------------
+
+TITLES = {
+    "rollouts": "one row a rollout, thin",
+    "messages": "one row a message; with the tokens that it adds",
+    "spans": "one row a timed call inside a rollout",
+    "facts": "what was learned about a rollout after it was written",
+    "metrics": "the trainer's own numbers, one row a step and name",
+}
+
+
+HEAD = ("column", "type", "what it is")
+
+
+def tables() -> str:
+    made = []
+    for name, found in TABLES.items():
+        rows = [(f"`{c.name}`", c.type, c.doc) for c in found]
+        made.append(f"### `{name}.parquet`: {TITLES[name]}\n\n{table(HEAD, rows)}")
+    return "\n" + "\n\n".join(made) + "\n"
+
+
+def query_keys() -> str:
+    rows = [(f"`{key.name}`", key.kind, key.doc) for key in keys.KEYS.values()]
+    return table(("key", "kind", "what it is"), rows)
+
+
+def aliases() -> str:
+    rows = [(f"`{word}`", f"`{key}`") for word, key in sorted(keys.ALIASES.items())]
+    return table(("word", "key"), rows)
+
+
+def grammar() -> str:
+    lines = (syntax.__doc__ or "").split("\n\n")[1].splitlines()
+    return "```text\n" + "\n".join(line.removeprefix("    ") for line in lines) + "\n```"
+
+
+# -- docs/configuration.md and docs/sinks.md -------------------------------------------------
+
+
+def options() -> str:
+    rows = [(f"`{o.name}`", o.expected, o.default, o.doc) for o in settings.OPTIONS]
+    return table(("variable", "value", "when not set", "what it does"), rows)
+
+
+def patterns() -> str:
+    return "\n".join(f"- `{name}`: `{p}`" for name, p in redact.PATTERNS.items())
+
+
+def known_sinks() -> str:
+    return "Known: " + ", ".join(f"`{name}`" for name in KNOWN) + "."
+
+
+def sizes() -> str:
+    rows = [
+        ("a record waits for others before its frame is written", f"{background.GATHER * 1e3:.0f} ms", "`capture.background.GATHER`"),
+        ("the writer's thread works before it lets others run", f"{background.HOLD * 1e3} ms", "`capture.background.HOLD`"),
+        ("a failed write is tried again after", f"{background.RETRY:.0f} s", "`capture.background.RETRY`"),
+        ("the end of the program waits for a slow disk at most", f"{background.CLOSE_WAIT:.0f} s", "`capture.background.CLOSE_WAIT`"),
+        ("a frame is full at", f"{log.FRAME_RAW >> 20} MB of text", "`store.write.log.FRAME_RAW`"),
+        ("a log takes no new rollouts at", f"{log.MAX_RAW >> 20} MB of text", "`store.write.log.MAX_RAW`"),
+        ("heartbeat of a writer", f"{writers.BEAT:.0f} s", "`store.writers.BEAT`"),
+        ("a writer that was silent for so long begins a new log", f"{writers.SILENT:.0f} s", "`store.writers.SILENT`"),
+        ("an observer takes a silent writer for dead after", f"{writers.DEAD:.0f} s", "`store.writers.DEAD`"),
+    ]  # fmt: skip
+    return table(("what", "how much", "name in the code"), rows)
+
+
+def sink_options() -> str:
+    found = ((name, load(name).OPTIONS) for name in KNOWN)
+    rows = [(name, f"`{o}`", text) for name, options in found for o, text in options.items()]
+    return table(("sink", "option", "what it does"), rows)
+
+
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/format.md": {"tables": tables},
+    "docs/query.md": {"keys": query_keys, "aliases": aliases, "grammar": grammar},
+    "docs/configuration.md": {
+        "options": options,
+        "patterns": patterns,
+        "sinks": known_sinks,
+        "sizes": sizes,
+    },
+    "docs/sinks.md": {"options": sink_options},
+}
+
+
+# -- the API, and what the page knows of it --------------------------------------------------
+
+
+def openapi() -> str:
+    made = describe(ROUTES)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    made["info"]["version"] = project["version"]  # what is installed may be older
+    return json.dumps(made, indent=1) + "\n"
+
+
+def columns() -> str:
+    """What the page needs to list, sort, count and filter by any column, served or in a bundle."""
+
+    def lines(names: Iterable[str]) -> str:
+        return "\n".join(f"  {json.dumps(about(name))}," for name in names)
+
+    words = "\n".join(f"  {word}: {json.dumps(key)}," for word, key in sorted(keys.ALIASES.items()))
+    return f"""\
+/** What the schema and the query language say about columns. Made by `make generated`. */
+import type {{ Detail, Row }} from "./types";
+
+export interface Column<Name extends string = string> {{
+  name: Name;
+  /** The key of the query language that asks for it. */
+  key: string;
+  /** How a term with that key matches; empty: there is no such key. */
+  kind: "number" | "time" | "bool" | "equal" | "contains" | "member" | "map" | "json" | "";
+  doc: string;
+  /** Heading where space is short. */
+  title?: string;
+  /** Is it a whole number? */
+  whole?: true;
+}}
+
+/** The columns of a row of a list. */
+export const ROW: readonly Column<keyof Row>[] = [
+{lines(RolloutRow.__struct_fields__)}
+];
+
+/** The columns that only the answer about a whole rollout has. */
+export const BESIDE: readonly Column<keyof Detail>[] = [
+{lines(Unlisted.__struct_fields__)}
+];
+
+/** Keys whose values are counted, to narrow a selection. */
+export const FACETS: readonly string[] = {json.dumps(FACETS)};
+
+/** Numbers that are drawn as histograms. */
+export const HISTOGRAMS: readonly (keyof Row)[] = {json.dumps(HISTOGRAMS)};
+
+/** Words of the trainers, and the keys they mean. */
+export const ALIASES: Readonly<Record<string, string>> = {{
+{words}
+}};
+"""
+
+
+def about(name: str) -> dict[str, str | bool]:
+    column = COLUMNS.get(name)
+    if column is None:  # made of other columns
+        key = keys.KEYS[name]
+        return {"name": name, "key": name, "kind": key.kind, "doc": key.doc}
+    told = {"name": name, "key": column.key, "kind": column.match or "", "doc": column.doc}
+    extra = {"title": column.title, "whole": column.type == "BIGINT"}
+    return told | {name: value for name, value in extra.items() if value}
+
+
+if __name__ == "__main__":
+    main()
