@@ -13,7 +13,7 @@ import msgspec
 
 from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
-from ..store import writers
+from ..store import listing, paths, writers
 from ..store.read.reader import Reader
 from ..store.runs import RunInfo
 from ..store.writers import WriterInfo
@@ -40,6 +40,7 @@ def examine(reader: Reader) -> Iterator[Finding]:
     for info in infos:
         yield from _writer(info, found.get(info.writer, 0))
     for run in reader.runs():
+        yield from _cut(run)
         yield from _sinks(run)
     for problem in reader.problems():
         yield Finding("error", f"{problem.path}: {problem.text}")
@@ -78,6 +79,20 @@ def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
     for problem in info.problems:
         times = f" ({problem.count:,} times)" if problem.count > 1 else ""
         yield Finding("warning", f"{name}: {problem.text}{times}", run)
+
+
+def _cut(run: RunInfo) -> Iterator[Finding]:
+    """Logs that are shorter than their writer left them, or gone without having been sealed."""
+    where = f"{run.project}/{run.run}"
+    for info in writers.read_infos(run.directory).values():
+        for log, end in info.ends.items():
+            path = run.directory / "live" / (log + paths.LOG_ENDING)
+            size = path.stat().st_size if path.is_file() else None
+            if size is None and listing.taken(run.directory, log) is None:
+                yield Finding("error", f"{path} was removed: {end:,} bytes were written", where)
+            elif size is not None and size < end:
+                text = f"{path} was cut: {end:,} bytes were written, {size:,} are there"
+                yield Finding("error", text, where, "what is missing can only come from a copy")
 
 
 def _sinks(run: RunInfo) -> Iterator[Finding]:
