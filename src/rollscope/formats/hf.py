@@ -17,6 +17,7 @@ from typing import Any
 from ..model import Message, Rollout
 from ..model.chat import to_chat
 from ..model.cleaner import Cleaner
+from ..model.schema import FIELDS
 from ..store.read.reader import Reader
 from ._encode import text
 from ._export import ExportPlan, ExportState
@@ -32,24 +33,14 @@ MESSAGE = (
 COLUMNS = {
     "id": "VARCHAR",
     "messages": MESSAGE,
-    **dict.fromkeys(("project", "run", "launch"), "VARCHAR"),
-    **dict.fromkeys(("step", "trained_step"), "BIGINT"),
-    **dict.fromkeys(("split", "dataset", "task", "group"), "VARCHAR"),
-    **dict.fromkeys(("index", "attempt"), "BIGINT"),
-    "reward": "DOUBLE",
-    **dict.fromkeys(("rewards", "reward_texts"), "VARCHAR"),
-    "advantage": "DOUBLE",
-    "stop_reason": "VARCHAR",
-    "truncated": "BOOLEAN",
-    **dict.fromkeys(("fate", "fate_reason", "error"), "VARCHAR"),
-    **dict.fromkeys(("time", "start", "end"), "DOUBLE"),
-    "policy_version": "BIGINT",
-    **dict.fromkeys(("sampling", "reference", "environment", "meta", "spans"), "VARCHAR"),
+    **{c.name: c.type if c.is_scalar else "VARCHAR" for c in FIELDS if c.name != "id"},
+    "error": "VARCHAR",
+    "spans": "VARCHAR",
 }
 """JSON text: rewards, reward_texts, error, sampling, reference, meta, spans; in messages: parts,
 meta, arguments."""
 
-_JSON = ("rewards", "reward_texts", "error", "sampling", "reference", "meta", "spans")
+_JSON = (*(column.name for column in FIELDS if not column.is_scalar), "error", "spans")
 NO_SPLIT = "rollouts"
 """The split of rollouts that have none."""
 

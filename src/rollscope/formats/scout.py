@@ -14,6 +14,7 @@ from typing import Any
 from ..model import Message, Part, Rollout, ToolCall
 from ..model.cleaner import Cleaner
 from ..model.conversation import branches, by_policy, tool_calls
+from ..model.schema import FIELDS
 from ..store.read.reader import Reader
 from ._encode import arguments, text
 from ._export import ExportPlan
@@ -35,18 +36,18 @@ SCHEMA = {
 }  # fmt: skip
 """Scout's own columns (version 0.6). `success` is left out: we do not know what counts as one."""
 
+_IN_SCHEMA = ("id", "dataset", "task", "index", "environment", "sampling", "reward_texts", "time",
+              "start", "end")  # fmt: skip
+"""Fields that Scout has columns of its own for."""
+
 METADATA = {
-    **dict.fromkeys(("project", "run", "launch", "split", "group"), "VARCHAR"),
-    **dict.fromkeys(("step", "trained_step", "policy_version"), "BIGINT"),
-    "reward": "DOUBLE",
-    "advantage": "DOUBLE",
-    **dict.fromkeys(("fate", "fate_reason", "stop_reason"), "VARCHAR"),
-    "truncated": "BOOLEAN",
-    **dict.fromkeys(("rewards", "reference", "meta"), "VARCHAR"),
+    column.name: column.type if column.is_scalar else "VARCHAR"
+    for column in FIELDS
+    if column.name not in _IN_SCHEMA
 }
 COLUMNS = SCHEMA | METADATA
 
-_JSON = ("rewards", "reference", "meta")
+_JSON = [c.name for c in FIELDS if c.name in METADATA and not c.is_scalar]
 _ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "tool": "tool"}
 _SEVERAL = "branches: Scout has one conversation a transcript, the one that ends last is in it"
 

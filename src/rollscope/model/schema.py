@@ -217,6 +217,9 @@ FIELDS = tuple(column for column in ROLLOUTS if column.source == "field")
 SCALARS = tuple(column.name for column in FIELDS if column.is_scalar and column.match != "time")
 """Words and numbers that tell of a rollout what other systems can filter by."""
 
+PROSE = tuple(column.name for column in FIELDS if column.match == "contains")
+"""Those that are sentences, and may repeat what somebody wrote."""
+
 
 def scalars(rollout: Rollout, without: Iterable[str] = ()) -> dict[str, Any]:
     """The known scalars of a rollout by name, leaving some out."""

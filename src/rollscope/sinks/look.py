@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection
 
 from ..model.grouping import NAME
 from ..model.sample import DRAWN_BY, Sample
+from ..model.schema import ROLLOUTS
 from ..store.read.reader import Reader
 from .choose import Row, Slot, choose, waits_for_step
 from .journal import Journal, Pair
@@ -22,11 +23,8 @@ MOST = 50_000
 """Rollouts that are listed at a time: bounds the memory of a run that is behind."""
 
 _ENDS = "('failed', 'dropped', 'rejected')"
-_FACTS = (
-    "reward, map_entries(rewards), map_entries(reward_texts), advantage, fate, fate_reason, "
-    "trained_step, stop_reason, truncated, error_kind, error_type, error_text, labels, flags, "
-    "meta::VARCHAR"
-)
+_LATE = [c.name for c in ROLLOUTS if c.late or c.source == "facts"]
+_FACTS = ", ".join(f'to_json("{name}")::VARCHAR' for name in _LATE)
 _ENDED = "(NOT coalesce(open, false) AND NOT superseded)"
 _KNOWN = (
     "(reward IS NOT NULL OR error_kind IS NOT NULL OR error_type IS NOT NULL "
@@ -34,10 +32,11 @@ _KNOWN = (
 )
 
 
-_DIGEST = ", ".join(f"to_json({column})" for column in _FACTS.split(", "))
+# What is null is left out, so that a new column does not make everything sent before a change.
+_DIGEST = ", ".join(f"'{name}:' || to_json(\"{name}\")::VARCHAR" for name in _LATE)
 _ROW = (
     f"id, launch, step, split, {DRAWN_BY}, row({NAME}), {_ENDED}, {_KNOWN}, "
-    f"left(md5(to_json([{_DIGEST}])), 16)"
+    f"left(md5(concat_ws(chr(10), {_DIGEST})), 16)"
 )
 
 

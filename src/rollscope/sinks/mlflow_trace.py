@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..model import Error, Message, Rollout
 from ..model.chat import to_chat
 from ..model.conversation import by_policy, prompt_size
+from ..model.schema import scalars
 from . import _chat as chat
 from ._plain import plain, text, without_tokens
 from .calls import Call, calls
@@ -24,8 +25,9 @@ MOST_TAG = 4000
 
 TYPES = {"agent": "AGENT", "chat": "CHAT_MODEL", "tool": "TOOL", "step": "UNKNOWN"}
 _ROLES = ("system", "user", "assistant", "tool")
-_TAGS = ("split", "group", "launch", "dataset", "attempt", "fate", "fate_reason", "stop_reason",
-         "truncated", "trained_step", "policy_version")  # fmt: skip
+_ELSEWHERE = ("id", "project", "run", "step", "task", "index", "reward", "advantage", "environment",
+              "key", "worker")  # fmt: skip
+"""Scalars that are no tags `rollscope.*`: they are told in other places."""
 _OWN = ("reward", "advantage", "turn_reward")
 """Names of our own assessments. A part of the reward with such a name gets a prefix."""
 
@@ -109,7 +111,7 @@ def tags(rollout: Rollout) -> dict[str, str]:
         "mlflow.traceName": rollout.environment or "rollout",
         "rollscope.id": rollout.id,
     }
-    own |= {f"rollscope.{name}": getattr(rollout, name) for name in _TAGS}
+    own |= {f"rollscope.{name}": v for name, v in scalars(rollout, _ELSEWHERE).items()}
     own |= {f"rollscope.{name}": _words(rollout.meta.get(name)) for name in ("labels", "flags")}
     return {name: text(str(value))[:MOST_TAG] for name, value in own.items() if value is not None}
 
@@ -212,10 +214,7 @@ def _chat(
 
 def _about(rollout: Rollout) -> dict[str, Any]:
     """What the root span tells of its rollout, numbers as numbers."""
-    names = ("project", "run", "launch", "step", "trained_step", "split", "dataset", "task",
-             "group", "index", "attempt", "worker", "key", "reward", "advantage", "stop_reason",
-             "truncated", "fate", "fate_reason", "policy_version", "environment")  # fmt: skip
-    told = {f"rollscope.{name}": getattr(rollout, name) for name in names}
+    told = {f"rollscope.{name}": v for name, v in scalars(rollout, without=("id",)).items()}
     for name in ("rewards", "sampling", "meta"):
         told[f"rollscope.{name}"] = without_tokens(getattr(rollout, name)) or None
     return {name: plain(value) for name, value in told.items() if value is not None}

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..model import Message, Part, Rollout
 from ..model.conversation import by_policy, prompt_size, tool_calls
+from ..model.schema import PROSE, scalars
 from . import _chat as chat
 from ._plain import cut, text, without_tokens
 from .calls import Call
@@ -35,11 +36,6 @@ _SAMPLING = {
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-_SCALARS = (
-    "project", "run", "launch", "step", "trained_step", "split", "dataset", "task", "group",
-    "index", "attempt", "worker", "reward", "advantage", "stop_reason", "truncated", "fate",
-    "policy_version", "environment",
-)  # fmt: skip
 
 
 class Told:
@@ -145,12 +141,8 @@ class Told:
 def facts(rollout: Rollout, *, has_content: bool) -> Attributes:
     """What is known about a rollout beside its messages. Missing is left out, never zero."""
     told: Attributes = {"rollscope.id": str(rollout.id)}
-    for name in _SCALARS:
-        value = getattr(rollout, name)
-        if value is not None:
-            told[f"rollscope.{name}"] = value
-    if has_content and rollout.fate_reason is not None:  # often the words of an error
-        told["rollscope.fate_reason"] = _cut(rollout.fate_reason)
+    for name, value in scalars(rollout, without=() if has_content else PROSE).items():
+        told[f"rollscope.{name}"] = _cut(value) if name in PROSE else value
     for name, reward in rollout.rewards.items():
         told[f"rollscope.rewards.{name}"] = reward
     return told

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from ..model import Rollout
 from ..model.chat import to_chat
+from ..model.schema import scalars
 from ._plain import without_tokens
 from .base import Sink
 from .calls import Call, calls
@@ -170,29 +171,12 @@ def metadata(rollout: Rollout) -> dict[str, Any]:
     error = rollout.error
     known = {
         "rollout": rollout.id,
-        "step": rollout.step,
-        "trained_step": rollout.trained_step,
-        "split": rollout.split,
-        "dataset": rollout.dataset,
-        "task": rollout.task,
-        "group": rollout.group,
-        "index": rollout.index,
-        "attempt": rollout.attempt,
-        "reward": rollout.reward,
+        **scalars(rollout, without=("id", "project", "run")),
         **{f"rewards.{name}": value for name, value in rollout.rewards.items()},
         **{f"reward_texts.{name}": text for name, text in rollout.reward_texts.items()},
-        "advantage": rollout.advantage,
-        "fate": rollout.fate,
-        "fate_reason": rollout.fate_reason,
-        "stop_reason": rollout.stop_reason,
-        "truncated": rollout.truncated,
         "status": "error" if error is not None else None,
         "error": None if error is None else f"{error.type or error.kind or 'error'}: {error.text}",
         "duration_ms": _milliseconds(rollout.start, rollout.end),
-        "policy_version": rollout.policy_version,
-        "environment": rollout.environment,
-        "launch": rollout.launch,
-        "worker": rollout.worker,
         "reference": without_tokens(rollout.reference),
         "meta": without_tokens(rollout.meta) or None,
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..model import Rollout
 from ..model.conversation import by_policy
+from ..model.schema import FIELDS, SCALARS
 from . import _chat as chat
 from ._plain import cut, plain, text, without_tokens
 from .calls import ROOT, Call, calls
@@ -23,10 +24,15 @@ MOST_BYTES = 3_000_000
 
 _KINDS = {"agent": "agent", "chat": "llm", "tool": "tool"}
 _OPS = {"agent": "rollout", "chat": "chat", "tool": "tool"}
-_ABOUT = ("id", "key", "project", "launch", "trained_step", "split", "dataset", "group", "attempt",
-          "worker", "policy_version", "environment")  # fmt: skip
-_FACTS = ("reward", "rewards", "reward_texts", "advantage", "trained_step", "fate", "fate_reason",
-          "stop_reason", "truncated")  # fmt: skip
+_VERL = ("step", "task", "index", "run")
+"""Scalars that have verl's names."""
+_LATE = [c.name for c in FIELDS if c.late and (c.is_scalar or c.type.startswith("MAP"))]
+_FACTS = [name for name in _LATE if name not in (*_VERL, "group", "end")]
+_ABOUT = [
+    name
+    for name in SCALARS
+    if name not in (*_VERL, *_FACTS) or name in ("trained_step", "policy_version")
+]
 
 
 def call_id(rollout: Rollout | str, call: str = ROOT) -> str:
@@ -99,8 +105,8 @@ def attributes(rollout: Rollout, call: Call) -> dict[str, Any]:
 
 def facts(rollout: Rollout) -> dict[str, Any]:
     """What is known of the outcome."""
-    found = {name: getattr(rollout, name) or None for name in ("rewards", "reward_texts")}
-    found |= {name: getattr(rollout, name) for name in _FACTS if name not in found}
+    found = {name: getattr(rollout, name) for name in _FACTS}
+    found = {name: None if value == {} else value for name, value in found.items()}
     if rollout.error is not None:
         found["error"] = _known(
             {"kind": rollout.error.kind, "type": rollout.error.type, "text": rollout.error.text}
