@@ -18,7 +18,7 @@ from .records import Rollout
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Caps on what is recorded, per step and split. None is all, 0 is none.
 
-    >>> Sample(groups_per_step=4)           # four tasks a step, with all their rollouts
+    >>> Sample(groups_per_step=4)           # four groups a step, with all their rollouts
     Sample(groups_per_step=4, rollouts_per_step=None, fraction=None, seed=0)
 
     A fraction is exact everywhere. A count is exact if a whole step is logged at once (the lowest
