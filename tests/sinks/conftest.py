@@ -70,17 +70,17 @@ def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = 600)
 
 def wait_complete(
     store: Path, name: str = "notebook", project: str = "p", run: str = "r"
-) -> states.State:
+) -> states.SinkState:
     """Wait until the forwarding process has ended with nothing left to do."""
     directory = run_dir(store, project, run)
 
-    def done() -> states.State | None:
+    def done() -> states.SinkState | None:
         state = states.read(directory, name)
         writers = len([*(directory / "writers").glob("*.json")])
         is_over = state is not None and state.complete >= writers
         return state if is_over and not lock.is_held(directory, name) else None
 
-    found: states.State = wait_for(done, "the end of forwarding")
+    found: states.SinkState = wait_for(done, "the end of forwarding")
     return found
 
 

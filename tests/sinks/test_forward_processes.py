@@ -12,7 +12,7 @@ import pytest
 from rollscope import cli
 from rollscope.sinks import lock
 from rollscope.sinks import state as states
-from rollscope.sinks.process import Forwarding, asked
+from rollscope.sinks.process import Forwarding, requested
 from rollscope.store.writers import WriterInfo, read_infos
 
 from . import notebook
@@ -90,11 +90,11 @@ def test_the_newest_launch_says_what_is_asked_and_differences_are_told() -> None
         writer("new", 3, "otlp:viewer=c", "4"),
         writer("new", 2, "otlp:viewer=b", "3"),
     ]
-    found = asked(infos, "otlp")
+    found = requested(infos, "otlp")
     assert found is not None
     assert (str(found.spec), found.hints) == ("otlp:viewer=b", {"page": "3"})
     assert len(found.notes) == 2
-    assert asked(infos, "trackio") is None
+    assert requested(infos, "trackio") is None
 
 
 def test_what_the_trainer_opens_later_is_joined_without_a_failure(

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from rollscope.model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
-from rollscope.sinks import _chat
-from rollscope.sinks import mlflow_trace as told
+from rollscope.sinks import _chat, mlflow_trace
 
 
 def rollout(**more):
@@ -31,30 +30,30 @@ def of_type(found, kind):
 
 
 def test_the_five_tags_are_written_as_verl_writes_them():
-    found = told.tags(rollout(step=12, task="q-381", index=3, split="train"))
+    found = mlflow_trace.tags(rollout(step=12, task="q-381", index=3, split="train"))
     names = ("step", "sample_index", "rollout_n", "experiment_name", "validate")
     assert [found[n] for n in names] == ["12", "q-381", "3", "grpo", "False"]
-    assert told.tags(rollout(split="eval"))["validate"] == "True"
+    assert mlflow_trace.tags(rollout(split="eval"))["validate"] == "True"
 
 
 def test_what_is_not_known_has_no_tag_no_assessment_and_no_attribute():
     bare = Rollout(id="r1", time=1.0)
-    assert told.tags(bare) == {"mlflow.traceName": "rollout", "rollscope.id": "r1"}
-    assert told.assessments(bare, "tr-1") == []
-    assert told.previews(bare) == (None, None)
-    assert told.duration(bare) is None
-    (root,) = told.spans(bare)
+    assert mlflow_trace.tags(bare) == {"mlflow.traceName": "rollout", "rollscope.id": "r1"}
+    assert mlflow_trace.assessments(bare, "tr-1") == []
+    assert mlflow_trace.previews(bare) == (None, None)
+    assert mlflow_trace.duration(bare) is None
+    (root,) = mlflow_trace.spans(bare)
     assert root.attributes == {"mlflow.spanType": "AGENT", "rollscope.times": "not known"}
 
 
 def test_a_rollout_without_times_stands_where_it_was_logged_and_says_so():
-    for span in told.spans(rollout()):
+    for span in mlflow_trace.spans(rollout()):
         assert (span.start, span.end) == (1000 * 10**9, 1000 * 10**9)
         assert span.attributes["rollscope.times"] == "not known"
 
 
 def test_a_call_without_times_stands_where_the_one_before_it_ended():
-    found = told.spans(
+    found = mlflow_trace.spans(
         rollout(
             start=10.0,
             end=20.0,
@@ -74,7 +73,7 @@ def test_a_call_without_times_stands_where_the_one_before_it_ended():
 
 
 def test_rewards_are_numbers_with_what_the_judge_wrote_beside_them():
-    found = told.assessments(
+    found = mlflow_trace.assessments(
         rollout(
             reward=1.0,
             rewards={"format": 0.5, "reward": 2.0},
@@ -101,24 +100,26 @@ def test_the_reward_of_a_turn_belongs_to_its_span():
             Message(role="assistant", content="y", reward=0.5),
         ]
     )
-    (found,) = told.assessments(one, "tr-1")
-    (chat,) = of_type(told.spans(one), "CHAT_MODEL")
+    (found,) = mlflow_trace.assessments(one, "tr-1")
+    (chat,) = of_type(mlflow_trace.spans(one), "CHAT_MODEL")
     assert (found.name, found.value, found.span) == ("turn_reward", 0.5, chat.id)
 
 
 def test_a_number_that_json_has_not_goes_as_its_name():
-    (found,) = told.assessments(rollout(reward=float("nan")), "tr-1")
+    (found,) = mlflow_trace.assessments(rollout(reward=float("nan")), "tr-1")
     assert found.value == "NaN"
 
 
 def test_ids_are_the_same_each_time_and_differ_between_rollouts_and_experiments():
-    assert told.trace_id("1", "r1") == told.trace_id("1", rollout())
-    assert len({told.trace_id(e, r) for e in "12" for r in ("r1", "r2")}) == 4
-    assert [s.id for s in told.spans(rollout())] == [s.id for s in told.spans(rollout())]
+    assert mlflow_trace.trace_id("1", "r1") == mlflow_trace.trace_id("1", rollout())
+    assert len({mlflow_trace.trace_id(e, r) for e in "12" for r in ("r1", "r2")}) == 4
+    assert [s.id for s in mlflow_trace.spans(rollout())] == [
+        s.id for s in mlflow_trace.spans(rollout())
+    ]
 
 
 def test_the_root_has_the_conversation_and_each_chat_has_what_the_model_saw():
-    root, chat = told.spans(rollout(environment="shop"))
+    root, chat = mlflow_trace.spans(rollout(environment="shop"))
     assert root.name == "shop"
     assert root.attributes["mlflow.spanInputs"] == {"messages": [
         {"role": "user", "content": "2+2?"}]}  # fmt: skip
@@ -139,7 +140,7 @@ def test_a_long_rollout_does_not_grow_with_the_square_of_its_turns(monkeypatch):
             Message(role="user", content=f"question {n} " * 10),
             Message(role="assistant", content=f"answer {n}"),
         ]
-    chats = of_type(told.spans(rollout(messages=turns)), "CHAT_MODEL")
+    chats = of_type(mlflow_trace.spans(rollout(messages=turns)), "CHAT_MODEL")
     assert [len(s.attributes["mlflow.spanInputs"]["messages"]) for s in chats] == [1] * 10
     assert chats[3].attributes["rollscope.prompt"] == "6 earlier messages: see the root span"
 
@@ -158,7 +159,7 @@ def test_a_long_rollout_does_not_grow_with_the_square_of_its_turns(monkeypatch):
 )
 def test_every_message_has_the_form_that_the_chat_view_shows(message):
     """The page's own rule (isRawModelTraceChatMessage): one message that breaks it hides all."""
-    body = told.message(message)
+    body = mlflow_trace.message(message)
     assert body["role"] in ("system", "user", "assistant", "tool")
     for call in body.get("tool_calls", ()):
         function = call["function"]
@@ -178,7 +179,7 @@ def test_token_counts_are_told_only_where_all_are_known():
             Message(role="user", content="x", tokens=tokens[0]),
             Message(role="assistant", content="y", tokens=tokens[1]),
         ]
-        (chat,) = of_type(told.spans(rollout(messages=messages)), "CHAT_MODEL")
+        (chat,) = of_type(mlflow_trace.spans(rollout(messages=messages)), "CHAT_MODEL")
         return chat.attributes.get("mlflow.chat.tokenUsage")
 
     assert usage(Tokens([1, 2]), Tokens([3])) == {
@@ -189,7 +190,7 @@ def test_token_counts_are_told_only_where_all_are_known():
 
 def test_tokens_never_leave():
     ids = list(range(5000, 6000))
-    found = told.spans(
+    found = mlflow_trace.spans(
         rollout(
             messages=[
                 Message(role="user", content="x", tokens=Tokens(ids)),
@@ -209,7 +210,7 @@ def test_tokens_never_leave():
 
 
 def test_errors_are_those_of_the_call_that_failed():
-    found = told.spans(
+    found = mlflow_trace.spans(
         rollout(spans=[Span(name="run", id="s", error=Error(kind="tool", type="Timeout"))])
     )
     assert [s.error and s.error.type for s in found if s.name == "run"] == ["Timeout"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollscope.sinks.process import asked
+from rollscope.sinks.process import requested
 from rollscope.store.writers import WriterInfo
 
 
@@ -24,13 +24,13 @@ def writer(started: float, **hints: str) -> WriterInfo:
 def test_of_what_the_processes_found_the_fullest_holds() -> None:
     """A worker knows the store only; the driver, which began later, knows the run, too."""
     worker, driver = writer(1.0, tracking_uri="a"), writer(2.0, tracking_uri="a", run_id="x")
-    found = asked([worker, driver], "mlflow")
+    found = requested([worker, driver], "mlflow")
     assert found is not None
     assert (found.hints, found.notes) == ({"tracking_uri": "a", "run_id": "x"}, [])
 
 
 def test_two_places_that_differ_are_said() -> None:
-    found = asked([writer(1.0, tracking_uri="a"), writer(2.0, tracking_uri="b")], "mlflow")
+    found = requested([writer(1.0, tracking_uri="a"), writer(2.0, tracking_uri="b")], "mlflow")
     assert found is not None
     assert found.hints == {"tracking_uri": "a"}
     assert "several" in found.notes[0]

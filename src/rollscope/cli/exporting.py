@@ -22,7 +22,7 @@ BY_GROUP = ",".join((*grouping.PLACE, grouping.ORDER, "index"))
 """Siblings stand one after the other, so that they can be compared."""
 
 
-class Asked(NamedTuple):
+class ExportRequest(NamedTuple):
     """What a person typed, and the store that it is about."""
 
     store: Store
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
     again: bool = False
 
 
-class Done(NamedTuple):
+class ExportResult(NamedTuple):
     """What an export did."""
 
     exported: int
@@ -86,7 +86,7 @@ def export(args: argparse.Namespace) -> int:
     options = ",".join(filter(None, [options, *args.option]))
     redact, clean = redactor(args)
     with opened(args) as store:
-        asked = Asked(
+        asked = ExportRequest(
             store, name, options, text(args), args.order, args.out, redact, clean, args.again
         )
         done = _file(asked) if name in EXPORTERS else forward(asked)
@@ -111,7 +111,7 @@ def redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:
         raise Failed(f"--redact: {error}", 2) from None
 
 
-def _file(asked: Asked) -> Done:
+def _file(asked: ExportRequest) -> ExportResult:
     """A file or folder, or lines to standard output."""
     from ..formats import EXPORTERS, CannotExport, write
 
@@ -123,13 +123,13 @@ def _file(asked: Asked) -> Done:
     try:
         if asked.out is None or asked.out == "-":
             written = write(asked.name, _rollouts(asked), sys.stdout.buffer)
-            return Done(written.lines, _notes(written.left_out), exporter.unit)
+            return ExportResult(written.lines, _notes(written.left_out), exporter.unit)
         return _continued(asked, Path(asked.out), exporter.unit)
     except CannotExport as error:
         raise Failed(str(error), 2) from None
 
 
-def _rollouts(asked: Asked) -> Iterator[Rollout]:
+def _rollouts(asked: ExportRequest) -> Iterator[Rollout]:
     """What the query finds, whole and in order."""
     from ..model.cleaner import Cleaner
     from ..store.read.outgoing import outgoing
@@ -142,7 +142,7 @@ def _rollouts(asked: Asked) -> Iterator[Rollout]:
             update(number)
 
 
-def _continued(asked: Asked, out: Path, unit: str) -> Done:
+def _continued(asked: ExportRequest, out: Path, unit: str) -> ExportResult:
     """A file or folder, written from its beginning or from where an earlier try stopped."""
     from ..formats import ExportPlan
     from ..formats import export as write_files
@@ -160,7 +160,7 @@ def _continued(asked: Asked, out: Path, unit: str) -> Done:
         except KeyboardInterrupt:
             say(f"interrupted. The finished part lies in {out}.partial; the same command goes on.")
             raise
-    return Done(state.lines, _notes(state.left_out), unit)
+    return ExportResult(state.lines, _notes(state.left_out), unit)
 
 
 def _notes(left_out: Mapping[str, int]) -> tuple[str, ...]:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from .output import Failed, progress, say
 
 if TYPE_CHECKING:
-    from .exporting import Asked, Done
+    from .exporting import ExportRequest, ExportResult
 
 
-def forward(asked: Asked) -> Done:
+def forward(asked: ExportRequest) -> ExportResult:
     """Send the rollouts that the query finds, except those sent before (unless `--again`)."""
     from .. import sinks
     from ..formats import EXPORTERS
     from ..model.cleaner import Cleaner
     from ..sinks.export import Busy, export
-    from ..sinks.send import Failure
-    from .exporting import Done
+    from ..sinks.send import SinkFailed
+    from .exporting import ExportResult
 
     try:
         (spec,) = sinks.parse(f"{asked.name}:{asked.options}" if asked.options else asked.name)
@@ -36,7 +36,7 @@ def forward(asked: Asked) -> Done:
                 told=update,
                 tell=say,
             )
-    except (Failure, Busy) as error:
+    except (SinkFailed, Busy) as error:
         raise Failed(f"{error}\nNothing will be sent twice: the same command goes on.") from None
     notes = [
         f"{count:,} {what}"
@@ -49,4 +49,4 @@ def forward(asked: Asked) -> Done:
         )
         if count
     ]
-    return Done(done.sent, tuple(notes), before=done.before)
+    return ExportResult(done.sent, tuple(notes), before=done.before)

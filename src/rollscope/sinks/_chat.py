@@ -14,7 +14,7 @@ from ..model import Message, Rollout
 from ..model.chat import to_chat
 from ..model.conversation import by_policy, parent_of, path_to
 from ._plain import without_tokens
-from .calls import ROOT, Call
+from .calls import ROOT, TracedCall
 
 MOST_CONTEXT = 1_000_000
 """As long as all prompts of a rollout together stay below this many characters, each call has its
@@ -74,7 +74,7 @@ def tokens(rollout: Rollout, number: int) -> tuple[int, int] | None:
     return (sum(known[:-1]), known[-1]) if len(known) == len(counts) else None
 
 
-def exchange(rollout: Rollout, call: Call) -> tuple[Any, Any]:
+def exchange(rollout: Rollout, call: TracedCall) -> tuple[Any, Any]:
     """The inputs and outputs of a tool or a span, from the messages if they have them."""
     span = call.span
     inputs = without_tokens(span.inputs) if span is not None else None
@@ -87,7 +87,7 @@ def exchange(rollout: Rollout, call: Call) -> tuple[Any, Any]:
     return inputs, outputs
 
 
-def times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[float, float]]:
+def times(rollout: Rollout, found: Sequence[TracedCall]) -> dict[str, tuple[float, float]]:
     """Start and end of each call. These systems require both. A call without known times has no
     length and stands where the previous call ended, or where the call around it began. A rollout
     without any known time stands at the time it was logged."""
@@ -105,7 +105,7 @@ def times(rollout: Rollout, found: Sequence[Call]) -> dict[str, tuple[float, flo
     return made
 
 
-def has_times(call: Call) -> bool:
+def has_times(call: TracedCall) -> bool:
     return call.start is not None and call.end is not None
 
 

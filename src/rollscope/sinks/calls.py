@@ -9,22 +9,22 @@ carries the call's id.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..model import Error, Message, Rollout, Span, ToolCall
 from ..model.conversation import by_policy, tool_calls
 
-Kind = Literal["agent", "chat", "tool", "step"]
+CallKind = Literal["agent", "chat", "tool", "step"]
 """`agent`: the rollout. `chat`: the policy writes a message. `tool`: a tool is called.
 `step`: any other span."""
 
 ROOT = "rollout"
 
 
-class Call(NamedTuple):
+class TracedCall(NamedTuple):
     """One call. Its inputs and outputs are the rollout's messages, or those of its span."""
 
-    kind: Kind
+    kind: CallKind
     id: str
     """Unique in its rollout, and the same each time."""
     parent: str | None
@@ -38,9 +38,9 @@ class Call(NamedTuple):
     error: Error | None = None
 
 
-def calls(rollout: Rollout) -> list[Call]:
+def calls(rollout: Rollout) -> list[TracedCall]:
     """Every call of a rollout, each after its parent, otherwise in the order of recording."""
-    root = Call(
+    root = TracedCall(
         "agent",
         ROOT,
         None,
@@ -52,7 +52,18 @@ def calls(rollout: Rollout) -> list[Call]:
     return [root, *_below(ROOT, _children(_spans(rollout) + _of_messages(rollout)))]
 
 
-def _spans(rollout: Rollout) -> list[Call]:
+def verl_attributes(rollout: Rollout) -> dict[str, Any]:
+    """The five attributes of verl's own traces, so that its filters find ours. None: unknown."""
+    return {
+        "step": rollout.step,
+        "sample_index": rollout.task,
+        "rollout_n": rollout.index,
+        "experiment_name": rollout.run,
+        "validate": None if rollout.split is None else rollout.split == "eval",
+    }
+
+
+def _spans(rollout: Rollout) -> list[TracedCall]:
     """The recorded spans. Of nested spans that made one message, the innermost is the call."""
     ids = {span.id for span in rollout.spans if span.id is not None}
     callers = {
@@ -67,7 +78,7 @@ def _spans(rollout: Rollout) -> list[Call]:
         kind, tool = _kind(rollout, span, message)
         parent = span.parent if span.parent in ids and span.parent != span.id else ROOT
         found.append(
-            Call(
+            TracedCall(
                 kind,
                 span.id or f"span-{number}",
                 parent,
@@ -83,7 +94,7 @@ def _spans(rollout: Rollout) -> list[Call]:
     return found
 
 
-def _kind(rollout: Rollout, span: Span, number: int | None) -> tuple[Kind, ToolCall | None]:
+def _kind(rollout: Rollout, span: Span, number: int | None) -> tuple[CallKind, ToolCall | None]:
     if number is None or not 0 <= number < len(rollout.messages):
         return "step", None
     message = rollout.messages[number]
@@ -92,7 +103,7 @@ def _kind(rollout: Rollout, span: Span, number: int | None) -> tuple[Kind, ToolC
     return ("chat", None) if by_policy(message) else ("step", None)
 
 
-def _of_messages(rollout: Rollout) -> list[Call]:
+def _of_messages(rollout: Rollout) -> list[TracedCall]:
     """What the messages tell beyond the spans."""
     taken = {span.message for span in rollout.spans if span.message is not None}
     answers = {
@@ -107,7 +118,9 @@ def _of_messages(rollout: Rollout) -> list[Call]:
         name = message.name or "assistant"
         if number not in taken:
             found.append(
-                Call("chat", f"message-{number}", ROOT, name, message.start, message.end, number)
+                TracedCall(
+                    "chat", f"message-{number}", ROOT, name, message.start, message.end, number
+                )
             )
         for place, tool in enumerate(tool_calls(message)):
             answer = answers.get(tool.id) if tool.id is not None else None
@@ -115,7 +128,7 @@ def _of_messages(rollout: Rollout) -> list[Call]:
                 continue
             said = rollout.messages[answer] if answer is not None else None
             found.append(
-                Call(
+                TracedCall(
                     "tool",
                     f"message-{number}-tool-{place}",
                     ROOT,
@@ -148,14 +161,14 @@ def _call_of(rollout: Rollout, answer: Message) -> ToolCall | None:
     )
 
 
-def _children(found: list[Call]) -> dict[str | None, list[Call]]:
-    children: dict[str | None, list[Call]] = {}
+def _children(found: list[TracedCall]) -> dict[str | None, list[TracedCall]]:
+    children: dict[str | None, list[TracedCall]] = {}
     for call in found:
         children.setdefault(call.parent, []).append(call)
     return children
 
 
-def _below(parent: str, children: dict[str | None, list[Call]]) -> Iterator[Call]:
+def _below(parent: str, children: dict[str | None, list[TracedCall]]) -> Iterator[TracedCall]:
     """Depth first, without recursion: spans may nest deeply. A circle of parents, which no
     tree can hold, hangs below the root."""
     seen: set[str] = set()

@@ -22,7 +22,7 @@ class Slot(NamedTuple):
     split: str | None
 
 
-class Row(NamedTuple):
+class Candidate(NamedTuple):
     """What is asked of the store about every rollout."""
 
     id: str
@@ -45,11 +45,13 @@ def waits_for_step(sample: Sample | None) -> bool:
     )
 
 
-def choose(rows: Sequence[Row], sample: Sample | None, sent: Container[str]) -> list[Row]:
+def choose(
+    rows: Sequence[Candidate], sample: Sample | None, sent: Container[str]
+) -> list[Candidate]:
     """Those rows of one slot that the cap lets through."""
     if sample is None:
         return list(rows)
-    groups: dict[Name, list[Row]] = {}
+    groups: dict[Name, list[Candidate]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     begun = [name for name, group in groups.items() if any(row.id in sent for row in group)]

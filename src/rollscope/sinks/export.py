@@ -16,11 +16,11 @@ from ..store.read.reader import Reader
 from ..store.writers import read_infos
 from . import lock
 from .base import Target
-from .choose import Row, choose
-from .journal import Journal, Pair
+from .choose import Candidate, choose
+from .journal import IdDigest, Journal
 from .look import rows_of
-from .process import asked
-from .send import Failure, Fetch, Sender, backoff, fetcher
+from .process import requested
+from .send import Fetch, Sender, SinkFailed, backoff, fetcher
 from .spec import Spec
 
 TRIES = 5
@@ -61,8 +61,8 @@ def export(
     """Send these rollouts, each to the run that it belongs to.
 
     `cleaner` removes secrets. `told` is called with the number of finished rollouts, and `tell`
-    with a text if something is in the way. Raises Failure if the other system does not answer, and
-    Busy if another process is sending. Rollouts that were sent by then stay sent.
+    with a text if something is in the way. Raises SinkFailed if the other system does not answer,
+    and Busy if another process is sending. Rollouts that were sent by then stay sent.
     """
     total, done = Exported(), 0
     for (project, run, directory), rows in rows_of(reader, ids).items():
@@ -90,7 +90,7 @@ def _sender(directory: Path, target: Target, spec: Spec, *, again: bool) -> Iter
                 f"a process is sending {target.project}/{target.run} to {spec.name} now; "
                 "`rollscope doctor` tells how far it is"
             )
-    known = asked(read_infos(directory).values(), spec.name)
+    known = requested(read_infos(directory).values(), spec.name)
     hints = known.hints if known is not None else {}
     sender = Sender(directory, spec, target._replace(hints=hints), again=again)
     try:
@@ -105,7 +105,7 @@ def _sender(directory: Path, target: Target, spec: Spec, *, again: bool) -> Iter
 
 def _send(
     sender: Sender,
-    rows: list[Row],
+    rows: list[Candidate],
     fetch: Fetch,
     told: Callable[[int], None],
     tell: Callable[[str], None],
@@ -125,7 +125,7 @@ def _send(
                 for count in send(left, fetch):
                     told(len(rows) - len(left) + count)
                 break
-            except Failure as failure:
+            except SinkFailed as failure:
                 _wait(failure, sender, tell)
     counts.waiting = max(0, before.waiting - (counts.sent - before.sent))
     return Exported(
@@ -138,7 +138,7 @@ def _send(
     )
 
 
-def _is_left(journal: Journal, pair: Pair) -> bool:
+def _is_left(journal: Journal, pair: IdDigest) -> bool:
     return pair[0] not in journal.gave_up and journal.sent.get(pair[0]) != pair[1]
 
 
@@ -146,11 +146,11 @@ def _patiently(call: Callable[[], None], sender: Sender, tell: Callable[[str], N
     while True:
         try:
             return call()
-        except Failure as failure:
+        except SinkFailed as failure:
             _wait(failure, sender, tell)
 
 
-def _wait(failure: Failure, sender: Sender, tell: Callable[[str], None]) -> None:
+def _wait(failure: SinkFailed, sender: Sender, tell: Callable[[str], None]) -> None:
     """After a failure: wait, or raise it when there were too many in a row."""
     sender.failed(failure)
     if sender.state.failures >= TRIES or isinstance(failure.__cause__, ImportError):
@@ -160,8 +160,8 @@ def _wait(failure: Failure, sender: Sender, tell: Callable[[str], None]) -> None
     time.sleep(pause)
 
 
-def _capped(rows: list[Row], spec: Spec, sent: set[str]) -> list[Row]:
-    slots: dict[object, list[Row]] = {}
+def _capped(rows: list[Candidate], spec: Spec, sent: set[str]) -> list[Candidate]:
+    slots: dict[object, list[Candidate]] = {}
     for row in rows:
         slots.setdefault(row.slot, []).append(row)
     return [row for slot in slots.values() for row in choose(slot, spec.sample, sent)]

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import msgspec
 
-Pair = tuple[str, str]
+IdDigest = tuple[str, str]
 """Id of a rollout, and the digest of its facts."""
 
 
@@ -68,14 +68,14 @@ class Journal:
             self.doubtful.pop(id, None)
             self.gave_up.add(id)
 
-    def sending(self, pairs: Iterable[Pair]) -> None:
+    def sending(self, pairs: Iterable[IdDigest]) -> None:
         """These are about to be sent."""
         new = [pair for pair in pairs if pair[0] not in self.doubtful]
         if new:
             self._append({"sending": new})
             self.doubtful |= dict(new)
 
-    def have(self, pairs: Collection[Pair]) -> None:
+    def have(self, pairs: Collection[IdDigest]) -> None:
         """The other system has these, with these facts."""
         if pairs:
             self._append({"sent": list(pairs)})

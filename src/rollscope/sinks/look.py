@@ -16,8 +16,8 @@ from ..model.grouping import NAME
 from ..model.sample import DRAWN_BY, Sample
 from ..model.schema import ROLLOUTS
 from ..store.read.reader import Reader
-from .choose import Row, Slot, choose, waits_for_step
-from .journal import Journal, Pair
+from .choose import Candidate, Slot, choose, waits_for_step
+from .journal import IdDigest, Journal
 
 MOST = 50_000
 """Rollouts that are listed at a time: bounds the memory of a run that is behind."""
@@ -40,12 +40,12 @@ _ROW = (
 )
 
 
-class Work(NamedTuple):
+class Due(NamedTuple):
     """What a look found."""
 
-    new: list[Pair]
+    new: list[IdDigest]
     """To be sent, the oldest step first."""
-    changed: list[Pair]
+    changed: list[IdDigest]
     """Sent before, with other facts."""
     waiting: int
     """Rollouts that are ready, listed here or not yet."""
@@ -64,18 +64,18 @@ class Looker:
         """Slots in which nothing was left to do, and what they looked like then."""
         self._left_out: dict[Slot, int] = {}
 
-    def look(self, journal: Journal | None, is_over: bool) -> Work:
+    def look(self, journal: Journal | None, is_over: bool) -> Due:
         """What is to be done now. `is_over`: all writers have ended, nothing more will come."""
         return self._reader.reading(lambda db: self._look(db, journal, is_over))
 
-    def _look(self, db: DuckDBPyConnection, journal: Journal | None, is_over: bool) -> Work:
+    def _look(self, db: DuckDBPyConnection, journal: Journal | None, is_over: bool) -> Due:
         slots = self._slots(db)
         last: dict[str | None, int] = {}
         for slot, _, _ in slots:
             if slot.step is not None:
                 last[slot.launch] = max(slot.step, last.get(slot.launch, slot.step))
-        new: list[Pair] = []
-        changed: list[Pair] = []
+        new: list[IdDigest] = []
+        changed: list[IdDigest] = []
         beyond = 0
         for batch in _batches(
             [
@@ -96,15 +96,15 @@ class Looker:
                     self._settled.pop(slot, None)
                 else:
                     self._settled[slot] = look
-        return Work(new, changed, len(new) + beyond, sum(self._left_out.values()))
+        return Due(new, changed, len(new) + beyond, sum(self._left_out.values()))
 
     def _step_over(self, slot: Slot, last: dict[str | None, int], is_over: bool) -> bool:
         """Has a later step of the same launch begun, or has everything ended?"""
         return is_over or (slot.step is not None and slot.step < last[slot.launch])
 
     def _sort(
-        self, slot: Slot, rows: list[Row], is_over: bool, journal: Journal | None
-    ) -> tuple[list[Pair], list[Pair]]:
+        self, slot: Slot, rows: list[Candidate], is_over: bool, journal: Journal | None
+    ) -> tuple[list[IdDigest], list[IdDigest]]:
         sent = journal.sent if journal is not None else {}
         gave_up = journal.gave_up if journal is not None else set()
         doubtful = journal.doubtful if journal is not None else {}
@@ -130,7 +130,7 @@ class Looker:
         ).fetchall()
         return [(Slot(*row[:3]), row[3], row[4]) for row in found]
 
-    def _rows(self, db: DuckDBPyConnection, slots: list[Slot]) -> dict[Slot, list[Row]]:
+    def _rows(self, db: DuckDBPyConnection, slots: list[Slot]) -> dict[Slot, list[Candidate]]:
         """The rollouts of these slots, each once."""
         wanted = set(slots)
         steps = [slot.step for slot in slots if slot.step is not None]
@@ -142,7 +142,7 @@ class Looker:
             'ORDER BY "group", index, time, id',
             self._names,
         ).fetchall()
-        rows: dict[Slot, dict[str, Row]] = {}
+        rows: dict[Slot, dict[str, Candidate]] = {}
         for values in found:
             row = _row(values)
             if row.slot in wanted:
@@ -150,7 +150,7 @@ class Looker:
         return {slot: list(found.values()) for slot, found in rows.items()}
 
 
-def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[Row]]:
+def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[Candidate]]:
     """These rollouts in their order, by project, run and its directory."""
     directories = {(run.project, run.run): run.directory for run in reader.runs()}
     found = reader.reading(
@@ -159,7 +159,7 @@ def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[
         ).fetchall()
     )
     by_id = {values[0]: values for values in found}
-    rows: dict[tuple[str, str, Path], list[Row]] = {}
+    rows: dict[tuple[str, str, Path], list[Candidate]] = {}
     for id in ids:
         if id in by_id:
             project, run = by_id[id][-2:]
@@ -168,10 +168,10 @@ def rows_of(reader: Reader, ids: list[str]) -> dict[tuple[str, str, Path], list[
     return rows
 
 
-def _row(values: tuple[Any, ...]) -> Row:
+def _row(values: tuple[Any, ...]) -> Candidate:
     id, launch, step, split, drawn, name, ended, known, digest = values
     group = name if name[0] is not None else (id,)
-    return Row(id, Slot(launch, step, split), drawn, group, ended, known, digest)
+    return Candidate(id, Slot(launch, step, split), drawn, group, ended, known, digest)
 
 
 _Seen = tuple[Slot, int, tuple[int, bool]]

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..model import Error, Rollout
-from . import mlflow_sqlite
-from . import mlflow_trace as told
+from . import mlflow_sqlite, mlflow_trace
 from ._batches import NotTaken, Trace, send_in_batches
 from .base import Refused, Sink, Target
 
@@ -91,34 +90,34 @@ class MLflow(Sink):
         return f"{_public(uri).rstrip('/')}/#/experiments/{self._experiment}/traces"
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
-        traces = [(rollout, told.spans(rollout)) for rollout in rollouts]
+        traces = [(rollout, mlflow_trace.spans(rollout)) for rollout in rollouts]
         refused = send_in_batches(traces, self._send, size=_size, most=_BATCH)
         if refused:
             raise Refused(refused, next(iter(refused.values())))
 
     def update(self, rollout: Rollout) -> bool:
         """Tags and assessments follow the facts. What people changed there stays."""
-        id = told.trace_id(self._experiment, rollout)
+        id = mlflow_trace.trace_id(self._experiment, rollout)
         before = self._info(id)
         if before is None:  # somebody deleted it there
             return False
-        root = next(span for span in told.spans(rollout) if span.parent is None)
+        root = next(span for span in mlflow_trace.spans(rollout) if span.parent is None)
         known = {a.assessment_id: (a.name, _value(a), a.rationale) for a in before.assessments}
         made = [
             a
-            for a in told.assessments(rollout, id)
+            for a in mlflow_trace.assessments(rollout, id)
             if known.get(a.id) != (a.name, a.value, a.rationale)
         ]
         self._log_spans([self._span(id, root)])
         self._start(rollout, [root], made)
-        for name in before.tags.keys() - told.tags(rollout).keys():
+        for name in before.tags.keys() - mlflow_trace.tags(rollout).keys():
             if name.startswith("rollscope."):  # a label that was taken back
                 self._client.delete_trace_tag(id, name)
         return True
 
     def holds(self, ids: Collection[str]) -> set[str]:
         """A trace is whole when it has the tag that is written last."""
-        found = {id: self._info(told.trace_id(self._experiment, id)) for id in ids}
+        found = {id: self._info(mlflow_trace.trace_id(self._experiment, id)) for id in ids}
         return {
             id
             for id, info in found.items()
@@ -211,25 +210,25 @@ class MLflow(Sink):
 
     # -- traces ------------------------------------------------------------------------
 
-    def _send(self, batch: Sequence[Trace[list[told.Span]]]) -> None:
+    def _send(self, batch: Sequence[Trace[list[mlflow_trace.MlflowSpan]]]) -> None:
         from mlflow.exceptions import MlflowException
 
         try:
             self._log_spans(
                 [
-                    self._span(told.trace_id(self._experiment, rollout), span)
+                    self._span(mlflow_trace.trace_id(self._experiment, rollout), span)
                     for rollout, spans in batch
                     for span in spans
                 ]
             )
             for rollout, spans in batch:
-                id = told.trace_id(self._experiment, rollout)
-                self._start(rollout, spans, told.assessments(rollout, id))
+                id = mlflow_trace.trace_id(self._experiment, rollout)
+                self._start(rollout, spans, mlflow_trace.assessments(rollout, id))
         except MlflowException as error:
             if error.get_http_status_code() not in (400, 413, 422):
                 raise
             if len(batch) == 1:
-                half = told.trace_id(self._experiment, batch[0][0])
+                half = mlflow_trace.trace_id(self._experiment, batch[0][0])
                 self._client.delete_traces(self._experiment, trace_ids=[half])
             raise NotTaken(str(error)) from error
 
@@ -243,14 +242,17 @@ class MLflow(Sink):
             ) from error
 
     def _start(
-        self, rollout: Rollout, spans: Sequence[told.Span], made: Iterable[told.Assessment]
+        self,
+        rollout: Rollout,
+        spans: Sequence[mlflow_trace.MlflowSpan],
+        made: Iterable[mlflow_trace.Assessment],
     ) -> None:
         """Write what is known of the trace as a whole. MLflow calls that `start`."""
         from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
-        id = told.trace_id(self._experiment, rollout)
+        id = mlflow_trace.trace_id(self._experiment, rollout)
         has_failed = rollout.error is not None or rollout.fate == "failed"
-        request, response = told.previews(rollout)
+        request, response = mlflow_trace.previews(rollout)
         metadata = {"mlflow.trace_schema.version": "3", "mlflow.sourceRun": self._run_id}
         if rollout.group is not None and len(rollout.group) <= 250:  # MLflow takes no longer ones
             metadata["mlflow.trace.session"] = rollout.group  # siblings beside each other
@@ -260,17 +262,17 @@ class MLflow(Sink):
                 client_request_id=rollout.id,
                 trace_location=TraceLocation.from_experiment_id(self._experiment),
                 request_time=spans[0].start // 1_000_000,
-                execution_duration=told.duration(rollout),
+                execution_duration=mlflow_trace.duration(rollout),
                 state=TraceState.ERROR if has_failed else TraceState.OK,
                 request_preview=request,
                 response_preview=response,
                 trace_metadata=metadata,
-                tags=told.tags(rollout),
+                tags=mlflow_trace.tags(rollout),
                 assessments=[_assessment(a, id) for a in made],
             )
         )
 
-    def _span(self, trace: str, span: told.Span) -> Any:
+    def _span(self, trace: str, span: mlflow_trace.MlflowSpan) -> Any:
         from mlflow.entities import Span
 
         attributes = {"mlflow.traceRequestId": trace, **span.attributes}
@@ -303,11 +305,11 @@ class MLflow(Sink):
             raise
 
 
-def _size(spans: Iterable[told.Span]) -> int:
+def _size(spans: Iterable[mlflow_trace.MlflowSpan]) -> int:
     return sum(len(json.dumps(span.attributes)) for span in spans)
 
 
-def _assessment(made: told.Assessment, trace: str) -> Any:
+def _assessment(made: mlflow_trace.Assessment, trace: str) -> Any:
     from mlflow.entities import AssessmentSource, Expectation, Feedback
 
     kind = Expectation if made.is_expected else Feedback

@@ -15,7 +15,7 @@ from ..model.conversation import by_policy, prompt_size
 from ..model.schema import scalars
 from . import _chat as chat
 from ._plain import plain, text, without_tokens
-from .calls import Call, calls
+from .calls import TracedCall, calls, verl_attributes
 
 PREVIEW = 1000
 """Characters of a preview; MLflow's column holds no more."""
@@ -32,7 +32,7 @@ _OWN = ("reward", "advantage", "turn_reward")
 """Names of our own assessments. A part of the reward with such a name gets a prefix."""
 
 
-class Span(NamedTuple):
+class MlflowSpan(NamedTuple):
     """One span. Times are in nanoseconds, because MLflow has them so."""
 
     id: str
@@ -62,7 +62,7 @@ def trace_id(experiment: str, rollout: Rollout | str) -> str:
     return "tr-" + _digest(16, experiment, str(id))
 
 
-def spans(rollout: Rollout) -> list[Span]:
+def spans(rollout: Rollout) -> list[MlflowSpan]:
     """The tree of calls, root first."""
     found = calls(rollout)
     times = chat.times(rollout, found)
@@ -82,7 +82,7 @@ def spans(rollout: Rollout) -> list[Span]:
         start, end = (round(time * 1e9) for time in times[call.id])
         parent = None if call.parent is None else span_id(rollout, call.parent)
         made.append(
-            Span(
+            MlflowSpan(
                 span_id(rollout, call.id),
                 parent,
                 text(call.name),
@@ -102,12 +102,7 @@ def span_id(rollout: Rollout, call: str) -> str:
 def tags(rollout: Rollout) -> dict[str, str]:
     """verl's five, written as verl writes them, and the rest as `rollscope.*`. What is not known
     has no tag."""
-    own = {
-        "step": rollout.step,
-        "sample_index": rollout.task,
-        "rollout_n": rollout.index,
-        "experiment_name": rollout.run,
-        "validate": None if rollout.split is None else rollout.split == "eval",
+    own = verl_attributes(rollout) | {
         "mlflow.traceName": rollout.environment or "rollout",
         "rollscope.id": rollout.id,
     }
@@ -179,7 +174,7 @@ def message(found: Message) -> dict[str, Any]:
 
 
 def _exchange(
-    rollout: Rollout, call: Call, has_contexts: bool, attributes: dict[str, Any]
+    rollout: Rollout, call: TracedCall, has_contexts: bool, attributes: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Inputs and outputs of a call. Everything else goes to the attributes."""
     if call.kind == "agent":

@@ -17,7 +17,7 @@ from ..model.conversation import by_policy, prompt_size, tool_calls
 from ..model.schema import PROSE, scalars
 from . import _chat as chat
 from ._plain import cut, text, without_tokens
-from .calls import Call
+from .calls import TracedCall
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = dict[str, Value]
@@ -48,7 +48,7 @@ class Told:
         self.has_content = has_content
         self.has_contexts = chat.has_contexts(rollout)
 
-    def call(self, call: Call) -> tuple[str, Attributes]:
+    def call(self, call: TracedCall) -> tuple[str, Attributes]:
         """Name and attributes of a call's span."""
         told: Attributes = {"openinference.span.kind": _KINDS[call.kind]}
         if operation := _OPERATIONS.get(call.kind):
@@ -61,7 +61,7 @@ class Told:
             told["error.type"] = call.error.type or call.error.kind or "_OTHER"
         return (f"{operation} {call.name}" if operation else call.name), told
 
-    def _agent(self, call: Call, told: Attributes) -> None:
+    def _agent(self, call: TracedCall, told: Attributes) -> None:
         rollout = self.rollout
         told["gen_ai.agent.name"] = call.name
         told["gen_ai.provider.name"] = self.provider
@@ -78,7 +78,7 @@ class Told:
         first = prompt_size(rollout.messages)
         self._messages(told, rollout.messages[:first], rollout.messages[first:])
 
-    def _chat(self, call: Call, told: Attributes) -> None:
+    def _chat(self, call: TracedCall, told: Attributes) -> None:
         told["gen_ai.provider.name"] = self.provider
         told |= sampling(self.rollout.sampling, has_content=self.has_content)
         number = call.message
@@ -100,7 +100,7 @@ class Told:
         _open_inference(told, "llm.input_messages", seen.messages)
         _open_inference(told, "llm.output_messages", [message])
 
-    def _tool(self, call: Call, told: Attributes) -> None:
+    def _tool(self, call: TracedCall, told: Attributes) -> None:
         told["gen_ai.tool.name"] = told["tool.name"] = call.name
         told["gen_ai.tool.type"] = "function"
         tool = call.tool
@@ -116,7 +116,7 @@ class Told:
         if said is not None:
             told["gen_ai.tool.call.result"] = told["output.value"] = _text(said)
 
-    def _step(self, call: Call, told: Attributes) -> None:
+    def _step(self, call: TracedCall, told: Attributes) -> None:
         if call.span is None or not self.has_content:
             return
         for name, value in (("input", call.span.inputs), ("output", call.span.outputs)):

@@ -19,8 +19,8 @@ from ..store import paths
 from ..store.read.reader import Reader
 from ..store.writers import Watch, WriterInfo, place, process_start, read_infos
 from .base import Target
-from .look import Looker, Work
-from .send import Failure, Sender, fetcher
+from .look import Due, Looker
+from .send import Sender, SinkFailed, fetcher
 from .spec import Spec, parse
 
 LOOK_EVERY = 1.0
@@ -33,7 +33,7 @@ MEMORY = 512 << 20
 """The reader's share; what does not fit goes to its temporary directory."""
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """What the writers of a run ask of a sink."""
 
     spec: Spec
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     notes: list[str]
 
 
-def asked(infos: Iterable[WriterInfo], name: str) -> Asked | None:
+def requested(infos: Iterable[WriterInfo], name: str) -> Requested | None:
     """What the newest launch asks of this sink. If its writers differ, the first one counts."""
     mine = sorted((info for info in infos if _text(info, name)), key=lambda info: info.started)
     if not mine:
@@ -56,7 +56,7 @@ def asked(infos: Iterable[WriterInfo], name: str) -> Asked | None:
     other = next((hints for hints in found if not hints.items() <= found[0].items()), None)
     if other is not None:
         notes.append(f"the trainer opened several: {found[0]} is joined, not {other}")
-    return Asked(parse(texts[0])[0], found[0] if found else {}, notes)
+    return Requested(parse(texts[0])[0], found[0] if found else {}, notes)
 
 
 def _text(info: WriterInfo, name: str) -> str:
@@ -75,7 +75,7 @@ class Forwarding:
         self._names = names.project, names.run
         self._watch = Watch()
         self._infos: dict[str, WriterInfo] = {}
-        self._asked: Asked | None = None
+        self._requested: Requested | None = None
         self._sender: Sender | None = None
         self._looker: Looker | None = None
         self._failing_since: float | None = None
@@ -115,16 +115,16 @@ class Forwarding:
 
     def _prepare(self, reader: Reader) -> bool:
         """Follow what the writers ask for. False: nobody asks for this sink."""
-        now = asked(self._infos.values(), self.name)
+        now = requested(self._infos.values(), self.name)
         if now is None:
             return False
-        before, self._asked = self._asked, now
+        before, self._requested = self._requested, now
         if before is None or (before.spec, before.hints) != (now.spec, now.hints):
             self._begin(reader, now)
         self.sender.state.notes = now.notes
         return True
 
-    def _begin(self, reader: Reader, now: Asked) -> None:
+    def _begin(self, reader: Reader, now: Requested) -> None:
         if self._sender is not None:
             self._sender.close()
         target = Target(*self._names, hints=now.hints)
@@ -153,12 +153,12 @@ class Forwarding:
         """Look, and send what is ready. True: there is nothing left to do, now or later."""
         sender, looker = self.sender, self._looker
         assert looker is not None
-        work = looker.look(sender.journal, is_over)
+        due = looker.look(sender.journal, is_over)
         counts = sender.state.counts
-        counts.waiting, counts.left_out = work.waiting, work.left_out
-        if self._pause <= 0 and (work.new or work.changed) and (is_over or self._has_hints()):
-            self._try(sender, work, reader)
-        if is_over and not counts.waiting and not (self._pause or work.changed):
+        counts.waiting, counts.left_out = due.waiting, due.left_out
+        if self._pause <= 0 and (due.new or due.changed) and (is_over or self._has_hints()):
+            self._try(sender, due, reader)
+        if is_over and not counts.waiting and not (self._pause or due.changed):
             sender.state.complete = len(self._infos)
             self._end()
             return True
@@ -172,18 +172,18 @@ class Forwarding:
         """Had every writer the time to tell what the trainer opened itself?"""
         return all(info.beat >= 2 or self._watch.is_dead(info) for info in self._infos.values())
 
-    def _try(self, sender: Sender, work: Work, reader: Reader) -> None:
+    def _try(self, sender: Sender, due: Due, reader: Reader) -> None:
         began = time.process_time()
-        waiting = work.waiting
+        waiting = due.waiting
         fetch = fetcher(reader)
         try:
-            for done in sender.send(work.new, fetch):
+            for done in sender.send(due.new, fetch):
                 sender.state.counts.waiting = waiting - done
                 sender.save()
-            for _ in sender.update(work.changed, fetch):
+            for _ in sender.update(due.changed, fetch):
                 pass
             self._failing_since = None
-        except Failure as failure:
+        except SinkFailed as failure:
             self._pause = sender.failed(failure)
             self._failing_since = self._failing_since or time.monotonic()
         self._sent_for = time.process_time() - began

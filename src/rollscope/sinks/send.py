@@ -18,9 +18,9 @@ from ..store.read.outgoing import outgoing
 from ..store.read.reader import Reader
 from . import state as states
 from .base import Refused, Sink, Target
-from .journal import Journal, Pair
+from .journal import IdDigest, Journal
 from .spec import Spec, load
-from .state import State
+from .state import SinkState
 
 T = TypeVar("T")
 Fetch = Callable[[list[str]], list[tuple[Rollout, int]]]
@@ -36,7 +36,7 @@ LONGEST_WAIT = 300.0
 """Seconds between two tries, at most."""
 
 
-class Failure(Exception):
+class SinkFailed(Exception):
     """The other system, or its library, does not do what was asked. The text is for people."""
 
 
@@ -59,7 +59,7 @@ class Sender:
     ) -> None:
         self.directory = directory
         self.spec = spec
-        self.state = states.read(directory, spec.name) or State(sink=str(spec))
+        self.state = states.read(directory, spec.name) or SinkState(sink=str(spec))
         self.state.sink = str(spec)
         self.journal: Journal | None = None
         self._target = target
@@ -99,7 +99,7 @@ class Sender:
         if sink is not None:
             try:
                 self._call("close", sink.close)
-            except Failure as failure:
+            except SinkFailed as failure:
                 self.failed(failure)
         if self.journal is not None:
             self.journal.close()
@@ -108,8 +108,8 @@ class Sender:
 
     # -- sending -------------------------------------------------------------------------
 
-    def send(self, pairs: Sequence[Pair], fetch: Fetch) -> Iterator[int]:
-        """Send these rollouts. After each batch, yields how many are finished. Raises Failure if
+    def send(self, pairs: Sequence[IdDigest], fetch: Fetch) -> Iterator[int]:
+        """Send these rollouts. After each batch, yields how many are finished. Raises SinkFailed if
         the rest must be tried again later.
         """
         self.connect()
@@ -125,7 +125,7 @@ class Sender:
                 self._send(batch, rollouts)
             yield len(pairs) - len(left)
 
-    def _fetch(self, batch: Sequence[Pair], fetch: Fetch) -> list[Rollout]:
+    def _fetch(self, batch: Sequence[IdDigest], fetch: Fetch) -> list[Rollout]:
         """These rollouts, whole, without those that have gone from the store. Their lengths are
         known only now, so they decide the size of the next batch."""
         found = fetch([id for id, _ in batch])
@@ -133,7 +133,7 @@ class Sender:
         self._fit = max(1, min(BATCH, BATCH_SIZE // max(1, mean)))
         return [rollout for rollout, _ in found]
 
-    def _send(self, batch: list[Pair], rollouts: list[Rollout]) -> None:
+    def _send(self, batch: list[IdDigest], rollouts: list[Rollout]) -> None:
         journal, sink = self._journal, self._opened
         journal.sending(batch)
         self.save()
@@ -146,7 +146,7 @@ class Sender:
             if refused.partly:
                 self.state.counts.not_updated += len(refused.partly)
                 self.state.not_updated_why = next(iter(refused.partly.values()))
-        except Failure:
+        except SinkFailed:
             self.refuse([id for id, _ in batch])
             raise
         journal.have([pair for pair in batch if pair[0] in there])
@@ -191,8 +191,8 @@ class Sender:
             journal.have([(id, digest) for id, digest in doubtful.items() if id in held])
             journal.has_not(id for id in doubtful if id not in held)
 
-    def update(self, pairs: Sequence[Pair], fetch: Fetch) -> Iterator[int]:
-        """Tell later facts of rollouts that were sent. Raises Failure."""
+    def update(self, pairs: Sequence[IdDigest], fetch: Fetch) -> Iterator[int]:
+        """Tell later facts of rollouts that were sent. Raises SinkFailed."""
         self.connect()
         done = 0
         while done < len(pairs):
@@ -213,7 +213,7 @@ class Sender:
     # -- what goes wrong -----------------------------------------------------------------
 
     def _call(self, name: str, call: Callable[[], T]) -> T:
-        """Every call of a sink. What it raises becomes a Failure with words for people."""
+        """Every call of a sink. What it raises becomes a SinkFailed with words for people."""
         self.state.calling = name
         self.save()
         self._watch(True)
@@ -222,14 +222,14 @@ class Sender:
         except Refused:
             raise
         except ImportError as error:
-            raise Failure(_missing(self.spec.name, error)) from error
+            raise SinkFailed(_missing(self.spec.name, error)) from error
         except Exception as error:
-            raise Failure(f"{name}: {type(error).__name__}: {error}") from error
+            raise SinkFailed(f"{name}: {type(error).__name__}: {error}") from error
         finally:
             self._watch(False)
             self.state.calling = None
 
-    def failed(self, why: Failure | str) -> float:
+    def failed(self, why: SinkFailed | str) -> float:
         """Count a failure; returns how many seconds to wait."""
         state = self.state
         state.counts.failed += 1

@@ -11,7 +11,7 @@ from ..store.paths import replace_file
 from . import lock
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class SinkCounts(msgspec.Struct, kw_only=True):
     """What became of the rollouts of a run, as far as one sink is concerned."""
 
     sent: int = 0
@@ -30,7 +30,7 @@ class Counts(msgspec.Struct, kw_only=True):
     """Rollouts that the other system refused again and again; not tried any more."""
 
 
-class State(msgspec.Struct, kw_only=True):
+class SinkState(msgspec.Struct, kw_only=True):
     """`<run>/sinks/<name>.json`."""
 
     sink: str
@@ -48,7 +48,7 @@ class State(msgspec.Struct, kw_only=True):
     """If it ended with nothing left to do: how many writers had ended by then. Otherwise 0."""
     calling: str | None = None
     """The sink's method that is running; if the process is gone, it died or hung in it."""
-    counts: Counts = msgspec.field(default_factory=Counts)
+    counts: SinkCounts = msgspec.field(default_factory=SinkCounts)
     error: str | None = None
     """The last failure, in words for a person."""
     error_time: float | None = None
@@ -71,21 +71,21 @@ def path(directory: Path, name: str) -> Path:
     return directory / "sinks" / f"{name}.json"
 
 
-def read(directory: Path, name: str) -> State | None:
+def read(directory: Path, name: str) -> SinkState | None:
     """The state of a sink; None: it was never begun, or cannot be read."""
     try:
-        return msgspec.json.decode(path(directory, name).read_bytes(), type=State)
+        return msgspec.json.decode(path(directory, name).read_bytes(), type=SinkState)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def read_all(directory: Path) -> dict[str, State]:
+def read_all(directory: Path) -> dict[str, SinkState]:
     """Every sink of a run, by name."""
     found = {file.stem: read(directory, file.stem) for file in (directory / "sinks").glob("*.json")}
     return {name: state for name, state in sorted(found.items()) if state is not None}
 
 
-def write(directory: Path, name: str, state: State) -> None:
+def write(directory: Path, name: str, state: SinkState) -> None:
     """Raises OSError: on a full disk nothing may be forwarded, it could be forgotten."""
     data = msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
     file = path(directory, name)
@@ -101,7 +101,7 @@ def is_forwarding(directory: Path, name: str) -> bool:
         return False
 
 
-def words(state: State) -> str:
+def words(state: SinkState) -> str:
     """In a few words: what was sent, what was not, and why."""
     c = state.counts
     told = [f"{c.sent:,} sent"]
@@ -117,7 +117,7 @@ def words(state: State) -> str:
     return ", ".join(told) + (f"; to {state.to}" if state.to else "; not connected yet")
 
 
-def trouble(state: State) -> str | None:
+def trouble(state: SinkState) -> str | None:
     """What is wrong now, if anything is."""
     if not state.failures or state.error is None:
         return None

@@ -20,7 +20,7 @@ from ..model.chat import to_chat
 from ..model.schema import scalars
 from ._plain import without_tokens
 from .base import Sink
-from .calls import Call, calls
+from .calls import TracedCall, calls
 
 _KINDS = {"chat": "generation", "tool": "tool", "agent": "span", "step": "span"}
 
@@ -183,7 +183,7 @@ def metadata(rollout: Rollout) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _span(call: Call) -> dict[str, Any]:
+def _span(call: TracedCall) -> dict[str, Any]:
     """A recorded call as Trackio writes spans."""
     span = call.span
     assert span is not None

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..model import Rollout
-from . import weave_calls as told
+from . import weave_calls
 from ._batches import NotTaken, Trace, send_in_batches
 from .base import Refused, Sink
 from .calls import calls
@@ -83,12 +83,12 @@ class Weave(Sink):
     def update(self, rollout: Rollout) -> bool:
         """A call that has ended stays as it is: later facts go as feedback on it, each state of
         them once."""
-        facts = told.later(rollout)
-        ref = f"weave:///{self._project}/call/{told.call_id(rollout)}"
+        facts = weave_calls.later(rollout)
+        ref = f"weave:///{self._project}/call/{weave_calls.call_id(rollout)}"
         mark = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8)
         self._server.feedback_create(
             {
-                "id": told.call_id(rollout, mark.hexdigest()),
+                "id": weave_calls.call_id(rollout, mark.hexdigest()),
                 "project_id": self._project,
                 "weave_ref": ref,
                 "creator": "rollscope",
@@ -100,7 +100,7 @@ class Weave(Sink):
 
     def holds(self, ids: Collection[str]) -> set[str]:
         """The calls of a rollout are sent in one request: where the root is, all are."""
-        roots = {told.call_id(id): id for id in ids}
+        roots = {weave_calls.call_id(id): id for id in ids}
         found = self._server.calls_query(
             {
                 "project_id": self._project,
@@ -131,10 +131,10 @@ class Weave(Sink):
         return run if run is not None and run.startswith(f"{self._project}/") else None
 
     def _calls(self, rollout: Rollout) -> list[dict[str, Any]]:
-        made = told.completed(rollout)
+        made = weave_calls.completed(rollout)
         for body, call in zip(made, calls(rollout), strict=True):
             body["project_id"] = self._project
-            body["op_name"] = self._op(told.op_name(call))
+            body["op_name"] = self._op(weave_calls.op_name(call))
             if self._run_id is not None:
                 body["wb_run_id"] = self._run_id
             else:

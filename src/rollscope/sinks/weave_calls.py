@@ -17,7 +17,7 @@ from ..model.conversation import by_policy
 from ..model.schema import FIELDS, SCALARS
 from . import _chat as chat
 from ._plain import cut, plain, text, without_tokens
-from .calls import ROOT, Call, calls
+from .calls import ROOT, TracedCall, calls, verl_attributes
 
 MOST_BYTES = 3_000_000
 """Weave replaces a call of more than 3.5 MiB by a stub. Longer ones have their texts cut."""
@@ -41,7 +41,7 @@ def call_id(rollout: Rollout | str, call: str = ROOT) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"rollscope\0{id}\0{call}"))
 
 
-def op_name(call: Call) -> str:
+def op_name(call: TracedCall) -> str:
     """The kind of call, or the name of the recorded span: there are few of both. The name by which
     the model called a tool is shown, but is not the name of the operation."""
     return text(call.span.name) if call.span is not None else _OPS[call.kind]
@@ -79,15 +79,8 @@ def completed(rollout: Rollout) -> list[dict[str, Any]]:
     return made
 
 
-def attributes(rollout: Rollout, call: Call) -> dict[str, Any]:
+def attributes(rollout: Rollout, call: TracedCall) -> dict[str, Any]:
     """verl's five with their own types, what else identifies the rollout, and Weave's own."""
-    own = {
-        "step": rollout.step,
-        "sample_index": rollout.task,
-        "rollout_n": rollout.index,
-        "experiment_name": rollout.run,
-        "validate": None if rollout.split is None else rollout.split == "eval",
-    }
     about = {name: getattr(rollout, name) for name in _ABOUT}
     if not chat.has_times(call):
         about["times"] = "not known"
@@ -97,7 +90,7 @@ def attributes(rollout: Rollout, call: Call) -> dict[str, Any]:
         about["reference"] = without_tokens(rollout.reference)
     elif call.span is not None:
         about["meta"] = without_tokens(call.span.meta) or None
-    told = _known(own) | {"rollscope": _known(about)}
+    told = _known(verl_attributes(rollout)) | {"rollscope": _known(about)}
     if call.kind in _KINDS:
         told["weave"] = {"kind": _KINDS[call.kind]}
     return dict(plain(told))
@@ -123,7 +116,7 @@ def later(rollout: Rollout) -> dict[str, Any]:
 # -- pieces ------------------------------------------------------------------------------
 
 
-def _exchange(rollout: Rollout, call: Call, has_contexts: bool) -> tuple[dict[str, Any], Any]:
+def _exchange(rollout: Rollout, call: TracedCall, has_contexts: bool) -> tuple[dict[str, Any], Any]:
     """Inputs and output of a call. Weave's inputs have names."""
     if call.kind == "agent":
         last = next(
@@ -167,7 +160,7 @@ def _sampling(rollout: Rollout) -> dict[str, Any]:
     return dict(without_tokens(found))
 
 
-def _usage(rollout: Rollout, found: list[Call]) -> dict[str, dict[str, Any]]:
+def _usage(rollout: Rollout, found: list[TracedCall]) -> dict[str, dict[str, Any]]:
     """Tokens of each call and of all below it, by model, where they are known."""
     model = rollout.sampling.get("model")
     model = model if isinstance(model, str) else "policy"
@@ -188,7 +181,7 @@ def _usage(rollout: Rollout, found: list[Call]) -> dict[str, dict[str, Any]]:
     return {id: {model: counts} if counts else {} for id, counts in sums.items()}
 
 
-def _statuses(found: list[Call]) -> dict[str, dict[str, int]]:
+def _statuses(found: list[TracedCall]) -> dict[str, dict[str, int]]:
     """How many calls went well and how many did not, of each call and of all below it."""
     counts = {call.id: {"success": 0, "error": 0} for call in found}
     parents = {call.id: call.parent for call in found}
@@ -200,7 +193,7 @@ def _statuses(found: list[Call]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def _exception(call: Call) -> str | None:
+def _exception(call: TracedCall) -> str | None:
     if call.error is None:
         return None
     error = call.error

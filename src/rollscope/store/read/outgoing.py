@@ -1,7 +1,7 @@
 """How rollouts leave the house: whole, in order, batch by batch, redacted if that was asked for.
 
-Exports to files, sinks and bundles take their rollouts from here, so that nothing gets out by
-another way.
+Exports to files and sinks take their rollouts from here, so that nothing gets out by another way.
+Bundles hold answers of the server; they are redacted by the same `Cleaner`.
 """
 
 from __future__ import annotations
