@@ -17,6 +17,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from ..model import Message, Part, Rollout, ToolCall, conversation
+from ..model.schema import scalars
 
 ROLE_COLOURS = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
 MISSING = "–"
@@ -57,6 +58,16 @@ def rollout(r: Rollout, *, full: bool = False, stream: str | None = None) -> Gro
     return Group(*lines)
 
 
+_SHOWN = ("id", "project", "run", "step", "split", "task", "index", "attempt", "group", "reward",
+          "advantage", "fate", "fate_reason", "stop_reason", "truncated",
+          "trained_step")  # fmt: skip
+"""Scalars that the header shows by themselves; any others stand in a line of their own."""
+
+
+def _value(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
 def header(r: Rollout) -> Text:
     """Where it stands and what became of it."""
     text = Text()
@@ -85,6 +96,9 @@ def header(r: Rollout) -> Text:
         text.append(" · truncated", style="red")
     if r.trained_step is not None:
         text.append(f" · trained at {r.trained_step}")
+    others = [f"{name} {_value(value)}" for name, value in scalars(r, without=_SHOWN).items()]
+    if others:
+        text.append("\n" + safe(" · ".join(others)), style="dim")
     if r.error is not None:
         kind = "/".join(safe(x) for x in (r.error.kind, r.error.type) if x)
         text.append(f"\nerror {kind}: {safe(r.error.text or '')}", style="red")

@@ -16,6 +16,7 @@ from ..model import Message, Rollout, Tokens
 from ..model.chat import from_chat, to_chat, tool_call
 from ..model.conversation import by_policy, text
 from ..model.problem import Problem
+from ..model.schema import scalars
 from . import _files
 from ._encode import line
 from ._export import LineCount
@@ -85,7 +86,7 @@ def trajectory(rollout: Rollout) -> dict[str, Any]:
             steps[-1].setdefault("observation", {"results": []})["results"].append(result)
             continue
         steps.append({"step_id": len(steps) + 1, **_step(message)})
-    extra = {"task": rollout.task, "reward": rollout.reward, "rewards": rollout.rewards}
+    extra = {**scalars(rollout, without=("id", "environment")), "rewards": rollout.rewards}
     return {
         "schema_version": VERSION,
         "session_id": rollout.id or rollout.key or "",

@@ -16,6 +16,7 @@ import msgspec
 
 from .normalise import plain
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
+from .schema import PROSE
 from .tokens import Tokens
 
 Redactor = Callable[[str], str]
@@ -108,7 +109,7 @@ def redact_rollout(rollout: Rollout, clean: Redactor) -> Rollout:
         messages=[redact_message(m, clean) for m in rollout.messages],
         spans=[redact_span(s, clean) for s in rollout.spans],
         reward_texts={k: clean(str(v)) for k, v in rollout.reward_texts.items() if v is not None},
-        fate_reason=_text(rollout.fate_reason, clean),
+        **{name: _text(getattr(rollout, name), clean) for name in PROSE},
         error=_error(rollout.error, clean),
         sampling=clean_settings(rollout.sampling, clean),
         reference=clean_json(rollout.reference, clean),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .schema import scalars
+
 if TYPE_CHECKING:
     from .records import Message, Rollout
 
@@ -55,15 +57,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -
     )
 
 
+_WHERE = ("id", "key", "project", "run", "launch", "worker", "group")
+"""Names that say where a rollout belongs; the line above its messages says what became of it."""
+
+
 def rollout(record: Rollout) -> str:
     """A rollout: its outcome, then its messages."""
     facts = {
-        "task": record.task,
-        "step": record.step,
-        "reward": record.reward,
-        "advantage": record.advantage,
-        "fate": record.fate,
-        "stop": record.stop_reason,
+        **scalars(record, without=_WHERE),
         **record.rewards,
         "reference": record.reference,
     }
