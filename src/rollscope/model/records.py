@@ -14,9 +14,6 @@ import msgspec
 from . import show
 from .tokens import Tokens
 
-Fate = Literal["generated", "scored", "trained", "dropped", "masked", "rejected", "failed"]
-"""What became of a rollout. The last five are ends; see `facts.FATE_RANK`."""
-
 ErrorKind = Literal["policy", "tool", "environment", "grader", "limit", "infrastructure"]
 """Whose fault it was: the model's own, or one of the machines around it."""
 

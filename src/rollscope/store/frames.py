@@ -112,17 +112,6 @@ def unbroken(path: Path) -> UnbrokenLog | None:
     return UnbrokenLog(at, largest, Frame(0, frame[0], frame[1]))
 
 
-def read_frame(path: Path, offset: int, end: int) -> bytes:
-    """The lines of one good frame seen by `scan`. Raises ValueError if it is good no more."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read(end - offset)
-    frame, error = _frame_at(data, 0)
-    if frame is None:
-        raise ValueError(f"{path}: bytes {offset} to {end} are {error}")
-    return frame[1]
-
-
 def _frame_at(data: bytes, at: int) -> tuple[tuple[int, bytes] | None, str]:
     """((end, lines), "") of the good frame at `at`, or (None, why there is none)."""
     view = memoryview(data)[at:]
