@@ -75,15 +75,15 @@ class Seams:
         self._watching: list[tuple[_Seam, Any]] = []
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
-    def fit(self, owner: Any, paths: Mapping[str, Watcher], lost: str) -> bool:
+    def fit(self, owner: Any, paths: Mapping[str, Callable[..., Any]], lost: str) -> bool:
         """Are all these functions there, with the parameters that are looked at?
 
-        `paths` are names, or ways such as `tracker.log`, with their watchers. If one is not
+        `paths` are names, or ways such as `tracker.log`, with what looks at them. If one is not
         there, it is told, and that therefore `lost`.
         """
         wrong = [text for path in paths if (text := _misfit(owner, path, paths[path]))]
         if wrong:
-            self._tell(owner, wrong, lost)
+            self._tell(wrong, lost)
         return not wrong
 
     def watch(
@@ -102,14 +102,14 @@ class Seams:
                 except (AttributeError, TypeError) as error:  # slots, frozen, read-only
                     wrong = f"{_label(owner)}.{path} could not be watched ({error})"
             if wrong:
-                self._tell(owner, [wrong], lost)
+                self._tell([wrong], lost)
             else:
                 done.append(path)
         return done
 
     def _watch(self, owner: Any, path: str, watcher: Watcher, anew: bool) -> None:
-        holder, name, found = _found(owner, path)
-        function = getattr(found, "__func__", found) if isinstance(holder, type) else found
+        holder, name, found = at(owner, path)
+        function = _plain(holder, found)
         if not anew and is_ours(getattr(function, "__func__", function)):
             return
         ours = self.watched(original(function), watcher, path)
@@ -120,8 +120,8 @@ class Seams:
     def watched(self, function: Any, watcher: Watcher, name: str) -> Any:
         """The function, watched, and put nowhere yet. TypeError: it lacks a parameter."""
         seam = _Seam(function, watcher, f"adapter {self.adapter}: {name}")
-        if seam.lacking:
-            raise TypeError(seam.lacks())
+        if seam.watcher is not None and seam.watcher.lacks:
+            raise TypeError(seam.watcher.lacks)
         ours = in_place_of(function, _wrapper(seam))
         self._watching.append((seam, ours))
         return ours
@@ -148,7 +148,7 @@ class Seams:
             _ours.discard(ours)
         self._watching.clear()
 
-    def _tell(self, owner: Any, wrong: Iterable[str], lost: str) -> None:
+    def _tell(self, wrong: Iterable[str], lost: str) -> None:
         text = " and ".join(wrong)
         capture.report(f"adapter {self.adapter}", f"{self.trainer}: {text}; {lost}")
 
@@ -177,7 +177,7 @@ class ByName:
 # -- finding functions and what they lack ----------------------------------------------
 
 
-def _found(owner: Any, path: str) -> tuple[Any, str, Any]:
+def at(owner: Any, path: str) -> tuple[Any, str, Any]:
     """Who has the function at the end of a path, its name there, and the function, or None.
 
     In a class it is found as it stands there: a `staticmethod` is one.
@@ -190,18 +190,26 @@ def _found(owner: Any, path: str) -> tuple[Any, str, Any]:
     return owner, name, getattr(owner, name, None)
 
 
-def _misfit(owner: Any, path: str, watcher: Watcher) -> str | None:
+def _misfit(owner: Any, path: str, watcher: Callable[..., Any]) -> str | None:
     """What is wrong with a function that is to be watched, in words; None if nothing is."""
-    holder, name, found = _found(owner, path)
+    holder, name, found = at(owner, path)
+    if holder is None:
+        return f"{_label(owner)} has no {path}"
     if found is None:
-        near = [] if holder is None else difflib.get_close_matches(name, dir(holder))
-        return f"{_label(owner)} has no {path}" + (f" (it has {', '.join(near)})" if near else "")
-    function = getattr(found, "__func__", found) if isinstance(holder, type) else found
-    seam = _Seam(original(function), watcher, path)
-    return f"{_label(owner)}.{path} {seam.lacks()}" if seam.lacking else None
+        near = difflib.get_close_matches(name, dir(holder))
+        return f"{_label(holder)} has no {name}" + (f" (it has {', '.join(near)})" if near else "")
+    lacks = Look(original(_plain(holder, found)), watcher).lacks
+    return f"{_label(holder)}.{name} {lacks}" if lacks else None
+
+
+def _plain(holder: Any, found: Any) -> Any:
+    """The function inside a `staticmethod` or `classmethod` of a class."""
+    return getattr(found, "__func__", found) if isinstance(holder, type) else found
 
 
 def _label(owner: Any) -> str:
+    if isinstance(owner, type):
+        return f"{owner.__module__}.{owner.__qualname__}"
     return str(getattr(owner, "__name__", type(owner).__name__))
 
 
@@ -234,47 +242,52 @@ class _Argument(NamedTuple):
         return self.default
 
 
-class _Seam:
-    """A function of the trainer and its watcher."""
+class Look:
+    """Calls a function of ours with what it wants to see of a call of the trainer's function."""
 
-    def __init__(self, function: Any, watcher: Watcher, where: str) -> None:
-        self.function = function
-        self.watcher: Watcher | None = watcher
-        self.where = where
+    def __init__(self, function: Any, ours: Callable[..., Any]) -> None:
+        self.ours = ours
         self.signature = _signature(function)
-        wanted = _signature(watcher).parameters
-        self.takes_rest = any(p.kind is Parameter.VAR_KEYWORD for p in wanted.values())
+        wanted = _signature(ours).parameters
+        self._takes_rest = any(p.kind is Parameter.VAR_KEYWORD for p in wanted.values())
         self.arguments = {
             name: _argument(self.signature, parameter, n)
             for n, (name, parameter) in enumerate(wanted.items())
             if parameter.kind is not Parameter.VAR_KEYWORD
         }
-        self.first = [n for n, p in wanted.items() if p.kind is Parameter.POSITIONAL_ONLY]
-        self.lacking = [
+        self._first = [n for n, p in wanted.items() if p.kind is Parameter.POSITIONAL_ONLY]
+        lacking = [
             name
             for name, found in self.arguments.items()
             if not found.is_taken and found.default is Parameter.empty
         ]
+        self.lacks = ""
+        """What the trainer's function does not have, in words."""
+        if lacking:
+            self.lacks = f"has no parameter {', '.join(lacking)}: it is {self.signature}"
 
-    def lacks(self) -> str:
-        return f"has no parameter {', '.join(self.lacking)}: it is {self.signature}"
-
-    def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The watcher of this call; it has not run yet."""
-        if self.watcher is None:
-            return iter(())
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         found = {name: a.of(args, kwargs) for name, a in self.arguments.items()}
-        first = [found.pop(name) for name in self.first]
-        return self.watcher(*first, **(self._rest(args, kwargs) | found))
+        first = [found.pop(name) for name in self._first]
+        return self.ours(*first, **(self._rest(args, kwargs) | found))
 
     def _rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if not self.takes_rest:
+        if not self._takes_rest:
             return {}
         rest: dict[str, Any] = {}
         for name, value in self.signature.bind(*args, **kwargs).arguments.items():
             is_more = self.signature.parameters[name].kind is Parameter.VAR_KEYWORD
             rest |= value if is_more else {name: value}
         return rest
+
+
+class _Seam:
+    """A function of the trainer and its watcher; None: nobody watches any more."""
+
+    def __init__(self, function: Any, watcher: Watcher, where: str) -> None:
+        self.function = function
+        self.watcher: Look | None = Look(function, watcher)
+        self.where = where
 
 
 def _signature(function: Any) -> inspect.Signature:
@@ -315,19 +328,22 @@ class _Call:
         self.result: Any = None
         self.goes_on = False
         """The result is a coroutine: the trainer's code has not run yet."""
-        self._seam = seam
+        self._where = seam.where
         self._watcher: Any = None
+        look = seam.watcher
+        if look is None:
+            return
         with capture.guard(seam.where):
-            watcher = seam.begin(args, kwargs)
+            watcher = look(args, kwargs)
             changes = next(watcher, _ABSENT)
             if changes is not _ABSENT:
-                self._change(changes or {})
+                self._change(look, changes or {})
                 self._watcher = watcher
 
-    def _change(self, changes: Mapping[str, Any]) -> None:
+    def _change(self, look: Look, changes: Mapping[str, Any]) -> None:
         args, kwargs = list(self.args), dict(self.kwargs)
         for wanted, value in changes.items():
-            name, place, _, is_taken = self._seam.arguments[wanted]
+            name, place, _, is_taken = look.arguments[wanted]
             if place is not None and place < len(args):
                 args[place] = value
             elif is_taken:
@@ -345,7 +361,7 @@ class _Call:
     ) -> None:
         if self._watcher is None or (self.goes_on and error is None):
             return
-        with capture.guard(self._seam.where):
+        with capture.guard(self._where):
             if error is None:
                 self._go_on(self._watcher.send, self.result)
                 return

@@ -9,7 +9,6 @@ write, and the answers are waited for, but not for long.
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -17,48 +16,45 @@ from typing import Any
 from ... import capture
 from ...capture import guard
 from ...capture.background import CLOSE_WAIT
+from .._seam import Look
 from . import worker
-from .patching import wrap_class
+from .patching import seams
 
 _MANAGERS = ("agent_loop_manager", "async_rollout_manager")
 """Where a trainer has the workers: v1, and the legacy one with those built on it."""
 
 
-def patch(trainer: type) -> None:
-    """The method `fit` of this class, and of classes that have it from it."""
-    wrap_class(trainer, "fit", _fit)
+def patch(owner: Any, path: str) -> None:
+    """The method `fit` of a trainer, and of classes that have it from there."""
+    seams.wrap(owner, path, _write_all, _fit)
 
 
 def _fit(method: Callable[..., Any]) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(method):
+    look = Look(method, _write_all)
 
-        @functools.wraps(method)
-        async def async_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return await method(self, *args, **kwargs)
-            finally:
-                with guard("adapter verl: end of the training"):
-                    await asyncio.to_thread(_write_all, self)
-
-        return async_fit
-
-    @functools.wraps(method)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+    async def async_fit(*args: Any, **kwargs: Any) -> Any:
         try:
-            return method(self, *args, **kwargs)
+            return await method(*args, **kwargs)
         finally:
             with guard("adapter verl: end of the training"):
-                _write_all(self)
+                await asyncio.to_thread(look, args, kwargs)
 
-    return fit
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        finally:
+            with guard("adapter verl: end of the training"):
+                look(args, kwargs)
+
+    return async_fit if inspect.iscoroutinefunction(method) else fit
 
 
-def _write_all(trainer: Any) -> None:
+def _write_all(self: Any) -> None:
     if capture.active() is None:
         return
     import ray
 
-    managers = [getattr(trainer, name, None) for name in _MANAGERS]
+    managers = [getattr(self, name, None) for name in _MANAGERS]
     workers = [w for m in managers for w in getattr(m, "agent_loop_workers", None) or ()]
     asked = [w.__ray_call__.remote(write) for w in workers if hasattr(w, "__ray_call__")]
     write()  # also for workers that live in this process

@@ -9,17 +9,17 @@ the functions are wrapped; else nothing happens.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
 from ... import capture
 from ...capture import Run, Sample, guard
 from .._imports import when_imported
+from .._seam import Watcher, in_place_of
 from . import trainer, trainer_legacy, trainer_v1, worker
-from .patching import replace, restore
+from .patching import LOST, seams
 from .recording import traced
 
 BACKEND = "rollscope"
@@ -38,7 +38,12 @@ _CONFIGURED = {
 }
 """Classes whose instances are given verl's whole configuration as `self.config`."""
 
-_PATCHES: dict[str, dict[str, Callable[[ModuleType], None]]] = {
+
+def _watching(watchers: Mapping[str, Watcher]) -> Callable[[ModuleType], Any]:
+    return lambda module: seams.watch(module, watchers, LOST)
+
+
+_PATCHES: dict[str, dict[str, Callable[[ModuleType], Any]]] = {
     "worker": {
         _AGENT_LOOP: worker.patch,
         "verl.experimental.agent_loop.tool_agent_loop": worker.patch_tools,
@@ -48,10 +53,17 @@ _PATCHES: dict[str, dict[str, Callable[[ModuleType], None]]] = {
         _AGENT_LOOP: trainer_legacy.patch_manager,
         _LEGACY: trainer_legacy.patch,
         _SEPARATE: trainer_legacy.patch_advantage,
-        "verl.experimental.fully_async_policy.detach_utils": trainer_legacy.patch_fully_async,
+        "verl.experimental.fully_async_policy.detach_utils": _watching(
+            {"addition_process": trainer_legacy.addition_process}
+        ),
         _V1: trainer_v1.patch,
-        "verl.trainer.ppo.v1.replay_buffer": trainer_v1.patch_replay_buffer,
-        "verl.utils.tracking": trainer.patch_tracking,
+        "verl.trainer.ppo.v1.replay_buffer": _watching(
+            {
+                "ReplayBuffer._evict_terminal_groups": trainer_v1.evicted,
+                "ReplayBuffer._clear_groups": trainer_v1.cleared,
+            }
+        ),
+        "verl.utils.tracking": _watching({"Tracking.log": trainer.metrics}),
     },
 }
 """What is wrapped where. A trainer's process must not wrap the worker's class: it sends that
@@ -94,8 +106,7 @@ class _Config:
         instance.__dict__["config"] = value
         with guard("adapter verl: reading the configuration"):
             if _consider(value, self.role) is not None:
-                with contextlib.suppress(AttributeError):  # that was told already
-                    _patch_class(type(instance), self.role)
+                _patch_class(type(instance), self.role)
 
 
 def _patch_class(cls: type, role: str) -> None:
@@ -158,6 +169,7 @@ _patched: set[tuple[str, str]] = set()
 
 
 def _patch(role: str) -> None:
+    seams.trainer = f"verl {_version()}"
     for name, patch in _PATCHES[role].items():
         if (role, name) not in _patched:
             _patched.add((role, name))
@@ -165,24 +177,17 @@ def _patch(role: str) -> None:
 
 
 def _detach() -> None:
-    """The run ends: hand over what is left, and give verl its functions back."""
-    worker.flush()
+    """The run ends: give verl its functions back."""
     _patched.clear()
-    restore()
+    seams.restore()
 
 
-def _guarded(role: str, patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+def _guarded(role: str, patch: Callable[[ModuleType], Any]) -> Callable[[ModuleType], None]:
     def guarded(module: ModuleType) -> None:
-        if (role, module.__name__) not in _patched:
-            return  # the run ended before the module was imported
-        try:
-            patch(module)
-        except AttributeError as error:
-            capture.report(
-                "adapter verl",
-                f"verl {_version()} is not as expected: {module.__name__}: {error}. What this "
-                "seam gives is missing from the rollouts; the rest is recorded.",
-            )
+        # Else the run ended before the module was imported.
+        if (role, module.__name__) in _patched:
+            with guard(f"adapter verl: {module.__name__}"):
+                patch(module)
 
     return guarded
 
@@ -192,11 +197,14 @@ def _patch_ops(rollout_trace: ModuleType) -> None:
 
     verl's own wrapper stays inside ours, so its own backends go on as before.
     """
+    if not seams.fit(rollout_trace, {"rollout_trace_op": lambda: None}, LOST):
+        return
     original = rollout_trace.rollout_trace_op
 
     def rollout_trace_op(function: Any) -> Any:
         return traced(original(function))
 
+    in_place_of(original, rollout_trace_op)
     marks = _codes_of(original)
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
@@ -204,7 +212,7 @@ def _patch_ops(rollout_trace: ModuleType) -> None:
             continue  # nothing in it can be marked
         for name, value in list(names.items()):
             if value is original:
-                replace(module, name, rollout_trace_op)
+                seams.replace(module, name, rollout_trace_op)
             elif isinstance(value, type):
                 _trace_marked(value, marks)
             elif type(value).__name__.startswith("ActorClass"):  # of Ray
@@ -224,4 +232,4 @@ def _codes_of(decorator: Callable[..., Any]) -> set[Any]:
 def _trace_marked(cls: type, marks: set[Any]) -> None:
     for name, method in list(vars(cls).items()):
         if isinstance(method, FunctionType) and method.__code__ in marks:
-            replace(cls, name, traced(method))
+            seams.replace(cls, name, traced(method))

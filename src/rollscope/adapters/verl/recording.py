@@ -8,18 +8,18 @@ prompt to every call; keeping it each time would grow with the square of the tur
 
 from __future__ import annotations
 
-import functools
-import inspect
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from ...capture import guard
 from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
 from ...model import Error, Span, ToolCall
+from .._record import Later
+from .._seam import Watching
 from .convert import Generation, Job
+from .patching import seams
 
 
 class Recording(NamedTuple):
@@ -27,6 +27,8 @@ class Recording(NamedTuple):
 
     job: Job
     live: LiveRollout
+    later: Later
+    """Where it is decoded when it has ended: not in the rollouts' event loop."""
 
 
 current: ContextVar[Recording | None] = ContextVar("rollscope_verl", default=None)
@@ -34,66 +36,28 @@ current: ContextVar[Recording | None] = ContextVar("rollscope_verl", default=Non
 _LONG = 16  # a list of more numbers than this is a row of tokens, not an argument
 
 
-def traced(method: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+def traced(method: Callable[..., Any]) -> Any:
     """A method that becomes a span of the agent loop it is called in, and else is as before."""
-    label = name or method.__qualname__
-    if inspect.iscoroutinefunction(method):
+    label = method.__qualname__
 
-        @functools.wraps(method)
-        async def async_traced(self: Any, *args: Any, **kwargs: Any) -> Any:
-            recording = current.get()
-            span = None
-            if recording is not None:
-                with guard(f"adapter verl: span {label}"):
-                    span = _begin(recording, label, method, (self, *args), kwargs)
-            if recording is None or span is None:
-                return await method(self, *args, **kwargs)
-            try:
-                with inside(Here(recording.live, span.id, here().is_tracing)):
-                    result = await method(self, *args, **kwargs)
-            except BaseException as error:
-                with guard(f"adapter verl: span {label}"):
-                    _end(recording.job, span, error=error)
-                raise
-            with guard(f"adapter verl: span {label}"):
-                _end(recording.job, span, result)
-            return result
-
-        return async_traced
-
-    @functools.wraps(method)
-    def sync_traced(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(**arguments: Any) -> Watching:
         recording = current.get()
-        span = None
-        if recording is not None:
-            with guard(f"adapter verl: span {label}"):
-                span = _begin(recording, label, method, (self, *args), kwargs)
-        if recording is None or span is None:
-            return method(self, *args, **kwargs)
+        if recording is None:
+            return
+        span = _begin(recording, label, arguments)
         try:
             with inside(Here(recording.live, span.id, here().is_tracing)):
-                result = method(self, *args, **kwargs)
+                result = yield
         except BaseException as error:
-            with guard(f"adapter verl: span {label}"):
-                _end(recording.job, span, error=error)
+            _end(recording.job, span, error=error)
             raise
-        with guard(f"adapter verl: span {label}"):
-            _end(recording.job, span, result)
-        return result
+        _end(recording.job, span, result)
 
-    return sync_traced
+    return seams.watched(method, call, f"span {label}")
 
 
-def _begin(
-    recording: Recording,
-    label: str,
-    method: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Span:
-    arguments = dict(_signature(method).bind(*args, **kwargs).arguments)
+def _begin(recording: Recording, label: str, arguments: dict[str, Any]) -> Span:
     arguments.pop("self", None)
-    arguments |= arguments.pop("kwargs", {})
     prompt = arguments.get("prompt_ids")
     span = Span(
         name=label,
@@ -155,11 +119,6 @@ def _note_calls(job: Job, result: Any) -> None:
         for call in result[1]
     ]
     job.calls.append((turns[-1].span, calls))
-
-
-@functools.lru_cache(maxsize=256)
-def _signature(method: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(method)
 
 
 def snapshot(value: Any, depth: int = 0) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ... import capture
-from ...capture import guard
-from .patching import replace
+from .._arrays import numbers
+from .._seam import Watching
 
 NAMES = (
     "advantages",
@@ -81,23 +79,9 @@ def annotate_all(keys: Iterable[str], **facts: Any) -> None:
 # -- metrics ---------------------------------------------------------------------------
 
 
-def patch_tracking(module: ModuleType) -> None:
+def metrics(data: Mapping[str, Any], step: Any) -> Watching:
     """`Tracking.log`: the trainer's own numbers of each step."""
-    log: Callable[..., Any] = module.Tracking.log
-
-    @functools.wraps(log)
-    def traced_log(self: Any, data: Any, step: Any, *args: Any, **kwargs: Any) -> Any:
-        with guard("adapter verl: metrics"):
-            run = capture.active()
-            if run is not None:
-                run.metrics(int(step), {k: v for k, v in data.items() if _is_scalar(v)})
-        return log(self, data, step, *args, **kwargs)
-
-    replace(module.Tracking, "log", traced_log)
-
-
-def _is_scalar(value: Any) -> bool:
-    size = getattr(value, "size", 1)
-    numel = getattr(value, "numel", None)
-    count = numel() if callable(numel) else size() if callable(size) else size
-    return isinstance(value, (int, float)) or (hasattr(value, "item") and count == 1)
+    run = capture.active()
+    if run is not None:
+        run.metrics(int(step), numbers(data))
+    yield

@@ -7,18 +7,17 @@ process, or, with `fully_async_policy`, when it is taken out of the queue.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 from ... import capture
-from ...capture import guard
 from .._arrays import batch_on_host
+from .._seam import Watcher, Watching
 from . import ending
 from .convert import row_key, step_of
-from .patching import original, replace, wrap_class
+from .patching import LOST, seams
 from .trainer import MASKED, NAMES, annotate_all, facts_of, score
 
 _ROW = ("prompts", "responses")
@@ -26,7 +25,7 @@ _REMEMBERED = 2**17
 """Rows that are known, some 40 MB: `one_step_off_policy` generates ahead of the training."""
 
 
-class _Rows:
+class _KnownRows:
     """The rows that came back from the workers, so that they are known again later."""
 
     def __init__(self) -> None:
@@ -60,7 +59,7 @@ def _digest(batch: Mapping[str, Any], row: int) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-_known = _Rows()
+_known = _KnownRows()
 
 
 # -- advantages and updates ------------------------------------------------------------
@@ -68,57 +67,43 @@ _known = _Rows()
 
 def patch(module: ModuleType) -> None:
     """`RayPPOTrainer` and the function that computes its advantages."""
-    patch_class(module.RayPPOTrainer)
+    patch_class(module, "RayPPOTrainer.")
     patch_advantage(module)
 
 
-def patch_class(trainer: type) -> None:
-    """The methods of this class, and of classes that have them from it."""
-    wrap_class(trainer, "_update_actor", _update_actor)
-    wrap_class(trainer, "_compute_reward_colocate", _compute_reward_colocate)
-    ending.patch(trainer)
+def patch_class(owner: Any, prefix: str = "") -> None:
+    """The methods of a trainer, and of classes that have them from it."""
+    watchers: dict[str, Watcher] = {
+        prefix + "_update_actor": _update_actor,
+        prefix + "_compute_reward_colocate": _reward_colocate,
+    }
+    seams.watch(owner, watchers, LOST)
+    ending.patch(owner, prefix + "fit")
 
 
 def patch_advantage(module: ModuleType) -> None:
     """`compute_advantage`, in whichever module's name a trainer calls it."""
-    compute = original(module.compute_advantage)
-
-    @functools.wraps(compute)
-    def compute_advantage(data: Any, *args: Any, **kwargs: Any) -> Any:
-        result = compute(data, *args, **kwargs)
-        with guard("adapter verl: advantages"):
-            _annotate(result)
-        return result
-
-    replace(module, "compute_advantage", compute_advantage)
+    seams.watch(module, {"compute_advantage": _advantage}, LOST)
 
 
-def _compute_reward_colocate(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def compute_reward_colocate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = method(self, *args, **kwargs)
-        _known.rewards_are_late = True
-        return result
-
-    return compute_reward_colocate
+def _advantage() -> Watching:
+    _annotate((yield))
 
 
-def _update_actor(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def update_actor(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        result = method(self, batch, *args, **kwargs)
-        with guard("adapter verl: trained rows"):
-            found = batch_on_host(batch.batch, (*_ROW, "response_mask"))
-            left = [bool(mask.any()) for mask in found["response_mask"]]
-            keys = list(zip(_known.find(batch, found), left, strict=True))
-            step = _trained_step(self)
-            trained = [key for key, is_left in keys if key and is_left]
-            annotate_all(trained, fate="trained", trained_step=step)
-            masked = [key for key, is_left in keys if key and not is_left]
-            annotate_all(masked, fate="masked", fate_reason=MASKED)
-        return result
+def _reward_colocate() -> Watching:
+    yield
+    _known.rewards_are_late = True
 
-    return update_actor
+
+def _update_actor(self: Any, batch: Any) -> Watching:
+    yield
+    found = batch_on_host(batch.batch, (*_ROW, "response_mask"))
+    left = [bool(mask.any()) for mask in found["response_mask"]]
+    keys = list(zip(_known.find(batch, found), left, strict=True))
+    trained = [key for key, is_left in keys if key and is_left]
+    annotate_all(trained, fate="trained", trained_step=_trained_step(self))
+    masked = [key for key, is_left in keys if key and not is_left]
+    annotate_all(masked, fate="masked", fate_reason=MASKED)
 
 
 def _trained_step(trainer: Any) -> int:
@@ -153,22 +138,22 @@ def _annotate(data: Any) -> None:
 
 def patch_manager(module: ModuleType) -> None:
     """`AgentLoopManager.generate_sequences`: the trainer's batch, before it is sorted."""
+    seams.wrap(module, "AgentLoopManager.generate_sequences", _sequences, _below_auto_await)
+
+
+def _below_auto_await(method: Any) -> Any:
+    """verl's `auto_await` looks at its caller, so it has to stay the outermost."""
     from verl.utils.ray_utils import auto_await
 
-    manager = module.AgentLoopManager
-    inner = manager.generate_sequences.__wrapped__  # below verl's auto_await
+    return auto_await(seams.watched(method.__wrapped__, _sequences, "generate_sequences"))
 
-    @functools.wraps(inner)
-    async def generate_sequences(self: Any, prompts: Any) -> Any:
-        output = await inner(self, prompts)
-        with guard("adapter verl: rows of the batch"):
-            if prompts.meta_info.get("validate", False):
-                _drop_padding(self, prompts)
-            else:
-                _note(self, prompts, output)
-        return output
 
-    replace(manager, "generate_sequences", auto_await(generate_sequences))
+def _sequences(self: Any, prompts: Any) -> Watching:
+    output = yield
+    if prompts.meta_info.get("validate", False):
+        _drop_padding(self, prompts)
+    else:
+        _note(self, prompts, output)
 
 
 def _note(manager: Any, prompts: Any, output: Any) -> None:
@@ -198,21 +183,14 @@ def _drop_padding(manager: Any, prompts: Any) -> None:
     annotate_all(copies, fate="dropped", fate_reason="padding: a copy that verl throws away")
 
 
-def patch_fully_async(module: ModuleType) -> None:
+def addition_process(output: Any) -> Watching:
     """`fully_async_policy`: its trainer puts batches together out of a queue, a group each.
 
     This function gets every group on its way into a batch. Nothing in the trainer's own module
     would do: Ray sends that class by value, and its methods have names of their own.
     """
-    add = module.addition_process
-
-    @functools.wraps(add)
-    def addition_process(output: Any) -> Any:
-        with guard("adapter verl: rows of the batch"):
-            _known.note(_group_rows(output))
-        return add(output)
-
-    replace(module, "addition_process", addition_process)
+    _known.note(_group_rows(output))
+    yield
 
 
 def _group_rows(group: Any) -> Iterable[tuple[Any, str, Mapping[str, Any], int]]:

@@ -5,70 +5,71 @@ It names its rows `{uid}_{session}_{output}`, which leads to the rollout's key.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 from ... import capture
-from ...capture import guard
 from .._arrays import batch_on_host
+from .._seam import Watcher, Watching
 from . import ending
 from .convert import row_key
-from .patching import replace
+from .patching import LOST, seams
 from .trainer import MASKED, NAMES, annotate_all, facts_of, score
 
 _rows: ContextVar[Any] = ContextVar("rollscope_verl_rows", default=None)
 """Keys and tags of the batch whose advantages are being computed."""
 
 
+class _Step:
+    """What is known about the batch that is trained on."""
+
+    def __init__(self) -> None:
+        self.rewards_are_late = False
+        self.masked: set[str] = set()
+
+
+_step = _Step()
+
+
 def patch(module: ModuleType) -> None:
     """`PPOTrainer` and the function that computes its advantages."""
-    trainer = module.PPOTrainer
-    compute, advantages = (
-        module.compute_advantage_for_multi_trajectories,
-        trainer._compute_advantage,
-    )
-    update, colocate = trainer._update_actor, trainer._compute_reward_colocate
-    state: dict[str, Any] = {"rewards_are_late": False, "masked": set()}
+    watchers: dict[str, Watcher] = {
+        "compute_advantage_for_multi_trajectories": _advantages,
+        "PPOTrainer._compute_advantage": _compute_advantage,
+        "PPOTrainer._compute_reward_colocate": _reward_colocate,
+        "PPOTrainer._update_actor": _update_actor,
+    }
+    seams.watch(module, watchers, LOST)
+    ending.patch(module, "PPOTrainer.fit")
 
-    @functools.wraps(compute)
-    def compute_advantage_for_multi_trajectories(data: Any, *args: Any, **kwargs: Any) -> Any:
-        result = compute(data, *args, **kwargs)
-        with guard("adapter verl: advantages"):
-            state["masked"] = _annotate(result, _rows.get(), state.pop("rewards_are_late", False))
-        return result
 
-    @functools.wraps(advantages)
-    def _compute_advantage(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        token = _rows.set(batch)
-        try:
-            return advantages(self, batch, *args, **kwargs)
-        finally:
-            _rows.reset(token)
+def _advantages() -> Watching:
+    result = yield
+    late, _step.rewards_are_late = _step.rewards_are_late, False
+    _step.masked = _annotate(result, _rows.get(), late)
 
-    @functools.wraps(colocate)
-    def _compute_reward_colocate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = colocate(self, *args, **kwargs)
-        state["rewards_are_late"] = True
-        return result
 
-    @functools.wraps(update)
-    def _update_actor(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        result = update(self, batch, *args, **kwargs)
-        with guard("adapter verl: trained rows"):
-            keys = set(_sessions(batch.keys, batch.tags))
-            masked = keys & state["masked"]
-            annotate_all(keys - masked, fate="trained", trained_step=int(self.global_steps))
-            annotate_all(masked, fate="masked", fate_reason=MASKED)
-        return result
+def _compute_advantage(batch: Any) -> Watching:
+    token = _rows.set(batch)
+    try:
+        yield
+    finally:
+        _rows.reset(token)
 
-    replace(module, compute.__name__, compute_advantage_for_multi_trajectories)
-    replace(trainer, "_compute_advantage", _compute_advantage)
-    replace(trainer, "_compute_reward_colocate", _compute_reward_colocate)
-    replace(trainer, "_update_actor", _update_actor)
-    ending.patch(trainer)
+
+def _reward_colocate() -> Watching:
+    yield
+    _step.rewards_are_late = True
+
+
+def _update_actor(self: Any, batch: Any) -> Watching:
+    yield
+    keys = set(_sessions(batch.keys, batch.tags))
+    masked = keys & _step.masked
+    annotate_all(keys - masked, fate="trained", trained_step=int(self.global_steps))
+    annotate_all(masked, fate="masked", fate_reason=MASKED)
 
 
 def _sessions(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -111,39 +112,29 @@ def _joined(pieces: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
     return {name: [v for piece in pieces for v in piece[name]] for name in sorted(names)}
 
 
-def patch_replay_buffer(module: ModuleType) -> None:
-    """Groups that the replay buffer throws away: too old, without signal, failed, surplus."""
-    buffer = module.ReplayBuffer
-    evict, clear = buffer._evict_terminal_groups, buffer._clear_groups
-    reasons: ContextVar[dict[str, str] | None] = ContextVar("reasons", default=None)
+_reasons: ContextVar[Mapping[str, str] | None] = ContextVar("rollscope_verl_why", default=None)
+"""Why groups are thrown away, by uid, while they are."""
 
-    @functools.wraps(evict)
-    def _evict_terminal_groups(
-        self: Any, global_steps: int, partition_id: str, eviction_reasons: Any
-    ) -> Any:
-        token = None
-        with guard("adapter verl: dropped groups"):
-            token = reasons.set(_why(self, eviction_reasons))
-        try:
-            return evict(self, global_steps, partition_id, eviction_reasons)
-        finally:
-            if token is not None:
-                reasons.reset(token)
 
-    @functools.wraps(clear)
-    def _clear_groups(self: Any, partition_id: str, uids: set[str]) -> Any:
-        with guard("adapter verl: dropped groups"):
-            rows = {k: t for k, t in self.partitions[partition_id].items() if partition_id != "val"}
-            why = reasons.get() or {}
-            for uid in uids:
-                mine = {k: tag for k, tag in rows.items() if k.split("_")[0] == uid}
-                dropped = _sessions(list(mine), list(mine.values()))
-                reason = why.get(uid, "surplus: more groups than the batch takes")
-                annotate_all(dropped, fate="dropped", fate_reason=reason)
-        return clear(self, partition_id, uids)
+def evicted(self: Any, eviction_reasons: Any) -> Watching:
+    """`ReplayBuffer._evict_terminal_groups`: groups that are too old, without signal, failed."""
+    token = _reasons.set(_why(self, eviction_reasons))
+    try:
+        yield
+    finally:
+        _reasons.reset(token)
 
-    replace(buffer, "_evict_terminal_groups", _evict_terminal_groups)
-    replace(buffer, "_clear_groups", _clear_groups)
+
+def cleared(self: Any, partition_id: str, uids: set[str]) -> Watching:
+    """`ReplayBuffer._clear_groups`: these, and those that there are too many of."""
+    rows = {k: t for k, t in self.partitions[partition_id].items() if partition_id != "val"}
+    why = _reasons.get() or {}
+    for uid in uids:
+        mine = {k: tag for k, tag in rows.items() if k.split("_")[0] == uid}
+        dropped = _sessions(list(mine), list(mine.values()))
+        reason = why.get(uid, "surplus: more groups than the batch takes")
+        annotate_all(dropped, fate="dropped", fate_reason=reason)
+    yield
 
 
 def _why(buffer: Any, eviction_reasons: Any) -> dict[str, str]:

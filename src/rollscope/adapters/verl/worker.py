@@ -9,13 +9,11 @@ never in the rollouts' event loop.
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -27,29 +25,31 @@ from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
 from ...model import Rollout
 from ...model.sample import draw
+from .._decode import own
+from .._record import Later, converted
+from .._seam import Look, Watching
 from .choice import Choice
 from .convert import Job, convert, counts_versions, identity, places, step_of, task_of
-from .patching import replace, wrap_class
+from .patching import LOST, seams
 from .recording import Recording, current, traced
 
 SEAMS = ("AgentLoopWorker._run_agent_loop", "AgentLoopWorker._compute_score", "rollout_trace_op")
 
 
 def patch(module: ModuleType) -> None:
-    """Wrap the methods of `AgentLoopWorker` (of verl.experimental.agent_loop.agent_loop)."""
-    patch_class(module.AgentLoopWorker)
+    """Watch `AgentLoopWorker` (of verl.experimental.agent_loop.agent_loop)."""
+    patch_class(module, "AgentLoopWorker.")
 
 
-def patch_class(worker: type) -> None:
-    """Wrap them in this class, and in classes that have them from it."""
-    wrap_class(worker, "_run_agent_loop", _run_agent_loop)
-    wrap_class(worker, "_compute_score", _compute_score)
+def patch_class(owner: Any, prefix: str = "") -> None:
+    """The methods of a worker, and of classes that have them from it."""
+    seams.wrap(owner, prefix + "_run_agent_loop", _job, _run_agent_loop)
+    seams.watch(owner, {prefix + "_compute_score": _compute_score}, LOST)
 
 
 def patch_tools(module: ModuleType) -> None:
     """Function tools are called without verl's own decorator: take the place that calls them."""
-    loop = module.ToolAgentLoop
-    replace(loop, "_call_tool", traced(loop._call_tool))
+    seams.wrap(module, "ToolAgentLoop._call_tool", lambda: None, traced)
 
 
 # -- the seams -------------------------------------------------------------------------
@@ -124,24 +124,23 @@ _shares: weakref.WeakKeyDictionary[Any, _Share] = weakref.WeakKeyDictionary()
 
 
 def _run_agent_loop(method: Callable[..., Any]) -> Callable[..., Any]:
+    look = Look(method, _job)
+
     # Not a coroutine function: what stands before the first await is done in the batch's order.
-    @functools.wraps(method)
-    def run_agent_loop(
-        self: Any, sampling_params: dict[str, Any], trajectory: dict[str, Any], **kwargs: Any
-    ) -> Any:
-        start = functools.partial(method, self, sampling_params, trajectory, **kwargs)
-        job = share = None
+    def run_agent_loop(*args: Any, **kwargs: Any) -> Any:
+        start = functools.partial(method, *args, **kwargs)
+        job = share = tokenizer = None
         with guard("adapter verl: beginning a rollout"):
             if capture.active() is not None and current.get() is None:
-                job = _job(self, sampling_params, trajectory, kwargs)
+                job, tokenizer = look(args, kwargs)
                 share = _shares.setdefault(asyncio.current_task(), _Share())
                 share.jobs.append(job)
-        return start() if job is None or share is None else _recorded(self, start, job, share)
+        return start() if share is None else _recorded(start, job, share, tokenizer)
 
     return run_agent_loop
 
 
-async def _recorded(worker: Any, start: Callable[[], Any], job: Job, share: _Share) -> Any:
+async def _recorded(start: Callable[[], Any], job: Any, share: _Share, tokenizer: Any) -> Any:
     recording = None
     with guard("adapter verl: beginning a rollout"):
         recording = share.begin(job)
@@ -158,25 +157,20 @@ async def _recorded(worker: Any, start: Callable[[], Any], job: Job, share: _Sha
         current.reset(token)
         with guard("adapter verl: ending a rollout"):
             job.end = time.time()
-            _converter.submit(recording, worker.tokenizer)
+            recording.later(_finish, recording, tokenizer)
 
 
-def _compute_score(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    async def compute_score(self: Any, outputs: list[Any], kwargs: dict[str, Any]) -> None:
-        recording = current.get()
-        try:
-            await method(self, outputs, kwargs)
-        except BaseException:
-            if recording is not None:
-                recording.job.error_kind = "grader"
-            raise
-        finally:
-            if recording is not None:
-                with guard("adapter verl: reading the outputs"):
-                    recording.job.outputs = [_frozen(output) for output in outputs]
-
-    return compute_score
+def _compute_score(outputs: list[Any]) -> Watching:
+    recording = current.get()
+    if recording is None:
+        return
+    try:
+        yield
+    except BaseException:
+        recording.job.error_kind = "grader"
+        raise
+    finally:
+        recording.job.outputs = [_frozen(output) for output in outputs]
 
 
 # -- snapshots -------------------------------------------------------------------------
@@ -197,28 +191,30 @@ def _begin(job: Job, is_chosen: bool | None) -> Recording | None:
         start=job.start,
     )
     live.begin()
-    return Recording(job, live) if live.is_recorded else None
+    return Recording(job, live, Later.of("verl", run)) if live.is_recorded else None
 
 
 def _job(
-    worker: Any, sampling: dict[str, Any], trajectory: dict[str, Any], kwargs: dict[str, Any]
-) -> Job:
-    config = worker.rollout_config
+    self: Any, sampling_params: dict[str, Any], trajectory: dict[str, Any], **given: Any
+) -> tuple[Job, Any]:
+    """What a worker knows of a rollout that begins, and its tokenizer."""
+    config = self.rollout_config
     validate = bool(trajectory.get("validate"))
-    fields = {k: _field(v) for k, v in kwargs.items() if k not in ("agent_name", "trace")}
-    return Job(
-        step=step_of(worker.config, fields.get("global_steps", trajectory.get("step"))),
-        step_is_version=counts_versions(worker.config),
+    fields = {k: _field(v) for k, v in given.items() if k not in ("agent_name", "trace")}
+    job = Job(
+        step=step_of(self.config, fields.get("global_steps", trajectory.get("step"))),
+        step_is_version=counts_versions(self.config),
         validate=validate,
         fields=fields,
-        agent_name=_name(kwargs.get("agent_name")),
-        sampling=dict(sampling),
-        logprobs_mode=config.get("logprobs_mode") if sampling.get("logprobs") else None,
+        agent_name=_name(given.get("agent_name")),
+        sampling=dict(sampling_params),
+        logprobs_mode=config.get("logprobs_mode") if sampling_params.get("logprobs") else None,
         response_length=config.get("response_length"),
         group_size=int(config.val_kwargs.n if validate else config.n),
         start=time.time(),
         token2text=bool(config.trace.get("token2text", False)),
     )
+    return job, self.tokenizer
 
 
 def _field(value: Any) -> Any:
@@ -262,44 +258,17 @@ def _hand_over(rollout: Rollout, live: LiveRollout) -> None:
         live.put_span(span)
 
 
-class _Converter:
-    """One thread that decodes and hands over. verl's own tokenizer is never used on it: a
-    tokenizer that one thread decodes with while another pads with it raises in either."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rollscope-verl")
-        self._copies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._pending: set[Future[None]] = set()
-
-    def submit(self, recording: Recording, tokenizer: Any) -> None:
-        future = self._pool.submit(self._finish, recording, tokenizer)
-        self._pending.add(future)
-        future.add_done_callback(self._pending.discard)
-
-    def _finish(self, recording: Recording, tokenizer: Any) -> None:
-        job, live = recording
-        with guard("adapter verl: converting a rollout"):
-            problems: list[str] = []
-            (rollout,) = convert(
-                job.outputs, job, tokenizer=self._copy(tokenizer), problems=problems
-            )
-            for problem in problems:
-                capture.report("adapter verl", problem)
-            _hand_over(rollout, live)
+def _finish(recording: Recording, tokenizer: Any) -> None:
+    job, live, _ = recording
+    try:
+        (rollout,) = converted("verl", convert, job.outputs, job, tokenizer=own(tokenizer))
+        _hand_over(rollout, live)
+    finally:
         live.end(job.error)
 
-    def _copy(self, tokenizer: Any) -> Any:
-        if tokenizer is None:
-            return None
-        if tokenizer not in self._copies:
-            self._copies[tokenizer] = copy.deepcopy(tokenizer)
-        return self._copies[tokenizer]
 
-    def flush(self) -> None:
-        for future in list(self._pending):
-            future.result()
-
-
-_converter = _Converter()
-flush = _converter.flush
-"""Wait until every rollout that ended is handed over."""
+def flush() -> None:
+    """Wait until every rollout that ended is handed over."""
+    run = capture.active()
+    if run is not None:
+        Later.of("verl", run).drain()
