@@ -1,16 +1,20 @@
 from bytetok import ByteTokenizer
 
-from rollscope.adapters._rows import Row, join
+from rollscope.adapters._rows import TrainingRow, join
 from rollscope.model import Message
 
 TOK = ByteTokenizer()
 
 
-def row(prompt: str, response: str, wrote: int | None = None, **streams: list[float]) -> Row:
+def row(
+    prompt: str, response: str, wrote: int | None = None, **streams: list[float]
+) -> TrainingRow:
     """A row whose response begins with `wrote` characters of the policy (None: all of it)."""
     before, after = TOK.encode(prompt), TOK.encode(response)
     first = len(after) if wrote is None else len(TOK.encode(response[:wrote]))
-    return Row(before + after, len(before), [1] * first + [0] * (len(after) - first), dict(streams))
+    return TrainingRow(
+        before + after, len(before), [1] * first + [0] * (len(after) - first), dict(streams)
+    )
 
 
 def tokens(messages: list[Message]) -> list[int]:

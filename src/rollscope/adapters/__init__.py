@@ -1,11 +1,11 @@
 """One module per trainer: a pure converter from its objects to `Rollout`, and a thin hook.
 
-Every module offers the same two things: `convert(...) -> list[Rollout]`, which does no I/O,
-and a hook that is one line for the user. One that can also read files that its trainer
-writes offers `recognise(path) -> bool` and `read(path) -> Iterator[Rollout | Problem]`.
+Every adapter offers the same two things: `convert(...) -> list[Rollout]`, which does no I/O,
+and a hook that is one line for the user. If the trainer writes files that can be read back, the
+adapter also offers `recognise(path) -> bool` and `read(path) -> Iterator[Rollout | Problem]`.
 
-Trainer packages are never imported from here unless they are already loaded or were asked
-for by name. Modules with a leading underscore are shared by all adapters:
+No trainer package is imported from here unless it is already loaded or was asked for by name.
+Modules with a leading underscore are shared by all adapters:
 
 - `_seam`: watching a trainer's functions; `_record`: from there to the run;
 - `_decode`: token ids to text with the end of each token, exact to the byte;

@@ -16,8 +16,8 @@ def on_host(values: Any) -> Any:
     """A tensor as a NumPy array on the host (or nested lists without NumPy). Anything else as it
     is.
 
-    The result may share memory with a tensor that was on the host already: it is to be read
-    now, and never changed.
+    The result may share memory with a tensor that was already on the host. Read it now, and
+    never change it.
     """
     if values is None or not hasattr(values, "detach"):
         return values
@@ -35,7 +35,7 @@ def on_host(values: Any) -> Any:
 
 
 def batch_on_host(batch: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The named entries of a batch that are there, each transferred once."""
+    """Those of the named entries that the batch has, each transferred once."""
     return {name: on_host(batch[name]) for name in names if name in batch}
 
 
@@ -50,12 +50,13 @@ def number(value: Any) -> float | None:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a trainer's metrics that are one number each."""
+    """The metrics of a trainer that are single numbers."""
     return {name: value for name, value in values.items() if number(value) is not None}
 
 
 def same_length(name: str, values: Any, n: int, problems: list[str]) -> Any:
-    """`values` if there is one for each of `n` rows; else None, and the reason in `problems`.
+    """`values` if there is one for each of `n` rows. Otherwise None, with the reason in
+    `problems`.
 
     A trainer's parallel lists may differ in length. Such a field is left out, never shifted.
     """

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 
 class Decoded(NamedTuple):
-    """The text of a row of ids, and the end of each token in it (None: not known)."""
+    """The text of a row of ids, and the end of each token in it. None: not known."""
 
     text: str
     ends: list[int] | None

@@ -18,7 +18,7 @@ Callback = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, callback: Callback) -> None:
-    """Call `callback(module)` once the module `name` is imported: now, if it is loaded."""
+    """Call `callback(module)` when the module `name` is imported, or now if it is loaded."""
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         callback(module)
@@ -29,7 +29,7 @@ def when_imported(name: str, callback: Callback) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself; it puts our loader around the one that others find."""
+    """Finds no module itself. It wraps the loader that another finder has found."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callback]] = {}

@@ -23,7 +23,7 @@ def records(file: Path) -> Iterator[dict[str, Any] | Problem]:
 
 
 def first_record(file: Path) -> dict[str, Any]:
-    """The first object, to recognise a file by; empty if there is none."""
+    """The first object, by which a file is recognised. Empty if there is none."""
     found = next(records(file), {})
     return {} if isinstance(found, Problem) else found
 

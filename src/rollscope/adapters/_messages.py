@@ -93,7 +93,7 @@ def split(
         for name, values in (streams or {}).items()
         if (fit := same_length(name, values, n, problems)) is not None
     }
-    row = _Row(ids, tokenizer, headers)
+    row = _DecodedRow(ids, tokenizer, headers)
     pieces: list[_Piece] = []
     for begin, end, wrote in _spans(n, sampled, turns):
         if wrote:
@@ -139,7 +139,7 @@ def _text_message(role: str, before: str, text: str) -> Message:
     return Message(role=role, content=text[:stop], meta=meta)
 
 
-class _Row:
+class _DecodedRow:
     """The ids of a row with their text, by token."""
 
     def __init__(
@@ -234,7 +234,7 @@ def _spans(
     return spans
 
 
-def _continued(pieces: list[_Piece], row: _Row, begin: int, end: int) -> _Piece:
+def _continued(pieces: list[_Piece], row: _DecodedRow, begin: int, end: int) -> _Piece:
     """The policy's text, joined to the header (and `<think>`) that the template put before it."""
     if pieces and pieces[-1].role == "assistant" and not pieces[-1].sampled:
         opened = pieces[-1]
@@ -246,7 +246,7 @@ def _continued(pieces: list[_Piece], row: _Row, begin: int, end: int) -> _Piece:
 
 def _add_given(
     pieces: list[_Piece],
-    row: _Row,
+    row: _DecodedRow,
     begin: int,
     end: int,
     wrote: bool | None,
@@ -278,7 +278,9 @@ def _add_given(
         pieces.append(_Piece(token, stop, text, role, wrote))
 
 
-def _by_content(row: _Row, begin: int, end: int, chat: Sequence[Mapping[str, Any]]) -> list[_Piece]:
+def _by_content(
+    row: _DecodedRow, begin: int, end: int, chat: Sequence[Mapping[str, Any]]
+) -> list[_Piece]:
     """Cut where the texts of the structured messages stand in the prompt, if they stand there in
     order.
 
@@ -302,7 +304,7 @@ def _by_content(row: _Row, begin: int, end: int, chat: Sequence[Mapping[str, Any
     return [*pieces[:-1], pieces[-1]._replace(end=end)] if pieces else []
 
 
-def _message(row: _Row, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> Message:
+def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> Message:
     begin, end = piece.begin, piece.end
     cut = {name: list(values[begin:end]) for name, values in streams.items()}
     cut = {name: values for name, values in cut.items() if any(v is not None for v in values)}

@@ -1,11 +1,12 @@
-"""From what a watcher saw to the run: on a thread of its own, converted, problems told, logged.
+"""The way from a watched call to the run: convert what was seen, tell problems, and log it.
 
-Decoding tokens takes milliseconds a rollout. Inside an event loop that also drives the
-inference engine, these would be idle time of the GPUs.
+This happens on a thread of its own. Decoding takes milliseconds a rollout, and in an event loop
+that also drives the inference engine the GPUs would be idle for so long.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 def converted(adapter: str, convert: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """What `convert` makes of this; the problems that it meets are told, each once."""
+    """The result of `convert`. The problems that it meets are told, each once."""
     problems: list[str] = []
     try:
         return convert(*args, **kwargs, problems=problems)
@@ -27,10 +28,19 @@ def converted(adapter: str, convert: Callable[..., T], *args: Any, **kwargs: Any
             capture.report(f"adapter {adapter}", text)
 
 
-class Later:
-    """Work for one run that is done in order, soon, and at the latest before the run finishes.
+def installed(package: str) -> str | None:
+    """The version of an installed package, or None."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    What it raises is counted and told.
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+class Later:
+    """Does work for one run in order, soon, and at the latest before the run finishes.
+
+    Errors in the work are counted and told.
     """
 
     def __init__(self, adapter: str, run: capture.Run) -> None:
@@ -46,7 +56,7 @@ class Later:
 
     @classmethod
     def of(cls, adapter: str, run: capture.Run) -> Later:
-        """The one that this adapter has for this run, so that its work is done in one order."""
+        """The one that this adapter has for this run: all its work is done in one order."""
         known = (getattr(drain, "__self__", None) for drain in run.before_finish)
         found = (k for k in known if isinstance(k, cls) and k.adapter == adapter)
         return next(found, None) or cls(adapter, run)
@@ -67,7 +77,7 @@ class Later:
 
 
 class Recorder:
-    """Watches one trainer. A subclass has the watchers, and what is known between them."""
+    """Watches one trainer. A subclass holds the watchers, and what they know between calls."""
 
     def __init__(self, adapter: str, trainer: Any) -> None:
         self.adapter = adapter
@@ -84,8 +94,9 @@ class Recorder:
         supported: str,
         lost: str = "nothing is recorded",
     ) -> bool:
-        """Does the trainer have all these functions? If not, it is told, with `name`, `version`
-        and what is `supported`. False also if it is watched already, and its run goes on."""
+        """Can all these functions of the trainer be watched? If not, the log says why, and names
+        what is `supported`. False, too, for a trainer that is watched already in a run that
+        is not over."""
         before = getattr(self.trainer, "_rollscope", None)
         if before is not None and before.run.is_on:
             return False
@@ -99,7 +110,7 @@ class Recorder:
         run: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Join the run, and watch the trainer from now on. False: recording is off."""
+        """Join the run, and watch the trainer from now on. False if recording is off."""
         joined = capture.join(
             project,
             run,
@@ -120,11 +131,11 @@ class Recorder:
         return True
 
     def let_go(self) -> None:
-        """The trainer's functions are its own again."""
+        """Give the trainer its own functions back."""
         self._seams.restore()
 
     def log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Convert and log, on the thread of our own."""
+        """Convert and log, on our own thread."""
         self.later(self._log, convert, *args, **kwargs)
 
     def _log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -1,11 +1,11 @@
-"""Names that a trainer uses twice: the same task again at the same step, equal rows."""
+"""Names that a trainer uses more than once: a task again at the same step, or equal rows."""
 
 from __future__ import annotations
 
 import threading
 
 _REMEMBERED = 100_000
-"""Names that are counted; the oldest are forgotten. A step has far fewer."""
+"""How many names are counted; the oldest are forgotten. A step has far fewer."""
 
 
 class Repeats:

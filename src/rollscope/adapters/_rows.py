@@ -1,14 +1,14 @@
 """Several training rows of one rollout to one tree of messages.
 
-Some trainers cut a rollout into one row per turn, or per call of the model; each row repeats
-the conversation so far as its prompt. `join` stores every token once:
+Some trainers cut a rollout into one row for each turn, or for each call of the model. The prompt
+of each row repeats the conversation so far. `join` stores every token once:
 
-- rows of which one is the beginning of the next make one branch;
-- a row that rewrites its history (thinking stripped, context summarised) branches off after
+- Rows make one branch if each begins with the row before it.
+- A row that rewrites its history (thinking stripped, context summarised) branches off after
   the last message that it still shares with an earlier branch.
 
-For each row it tells where its response lies among the rollout's tokens, so that values
-which the trainer computes per row later (advantages) find their place.
+For each row, `join` also says where its response lies among the rollout's tokens. Values that
+the trainer computes for the row later, such as advantages, are put there.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..model import Message
 from ._messages import split
 
 
-class Row(NamedTuple):
-    """One training row: `ids` are prompt and response, the prompt being `prompt` tokens long."""
+class TrainingRow(NamedTuple):
+    """One training row: `ids` are the prompt, `prompt` tokens long, and the response."""
 
     ids: list[int]
     prompt: int
     wrote: Sequence[Any] | None
-    """One entry per token of the response: did the policy write it? None: nobody can tell."""
+    """For each token of the response: did the policy write it? None: nobody can tell."""
     streams: Mapping[str, Sequence[Any] | None]
     """Streams of the response."""
 
@@ -40,13 +40,13 @@ class Joined(NamedTuple):
     total: int
     """Tokens of all messages."""
     last: list[int]
-    """For each row, the number of the message in which the policy's last token of it stands."""
+    """For each row, the number of the message that holds the policy's last token of the row."""
 
 
 class _Branch:
     """Rows that continue each other, as one row."""
 
-    def __init__(self, row: Row, names: list[str]) -> None:
+    def __init__(self, row: TrainingRow, names: list[str]) -> None:
         self.ids: list[int] = list(row.ids[: row.prompt])
         self.prompt = row.prompt
         self.wrote: list[Any] | None = [False] * row.prompt
@@ -56,10 +56,10 @@ class _Branch:
         """For each row, its last token that the policy wrote."""
         self._append(row)
 
-    def takes(self, row: Row) -> bool:
+    def takes(self, row: TrainingRow) -> bool:
         return len(self.ids) <= row.prompt and row.ids[: len(self.ids)] == self.ids
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrainingRow) -> None:
         given = row.prompt - len(self.ids)
         self.ids += row.ids[len(self.ids) : row.prompt]
         if self.wrote is not None:
@@ -68,7 +68,7 @@ class _Branch:
             values += [None] * given
         self._append(row)
 
-    def _append(self, row: Row) -> None:
+    def _append(self, row: TrainingRow) -> None:
         length = len(row.ids) - row.prompt
         self.responses.append((row.prompt, length))
         wrote = row.wrote if row.wrote is not None and len(row.wrote) == length else None
@@ -85,7 +85,7 @@ class _Branch:
 
 
 def join(
-    rows: Sequence[Row],
+    rows: Sequence[TrainingRow],
     *,
     tokenizer: Any = None,
     chat: Sequence[Mapping[str, Any]] | None = None,
@@ -186,7 +186,7 @@ def _tokens(messages: list[Message]) -> int:
     return sum(len(message.tokens or ()) for message in messages)
 
 
-def _report_lengths(row: Row, problems: list[str]) -> None:
+def _report_lengths(row: TrainingRow, problems: list[str]) -> None:
     length = len(row.ids) - row.prompt
     for name, values in {"mask": row.wrote, **row.streams}.items():
         if values is not None and len(values) != length:

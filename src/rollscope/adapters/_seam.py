@@ -9,14 +9,14 @@ and yields once, where the trainer's own code runs:
         loss = yield              # the trainer runs; what it returns or raises arrives here
         note(size, loss)          # after it
 
-- The trainer's function gets the arguments it was called with, and its caller gets what it
-  returned or raised. Only `yield {"batch": other}` gives it another argument.
-- A watcher that returns before it yields lets this call pass. What it raises itself is
-  counted and told, and never reaches the trainer.
-- Parameters are found by name, in the signature that the function has when it is replaced. A
-  function without one of them is not watched, and that is told. A parameter with a default
-  may be missing; one before a `/` is found by its position where it has another name; and
-  `**rest` is everything that the call gave, by the trainer's names.
+- The trainer's function gets the arguments that it was called with. Its caller gets what it
+  returned or raised. Only `yield {"batch": other}` passes another argument on.
+- A watcher may return before it yields; then it does not watch this call. Errors of the watcher
+  are counted and told, and never reach the trainer.
+- Parameters are found by name. The signature is read when the function is replaced. A function
+  that lacks one of the parameters is not watched, and the log says so. Three exceptions: a
+  parameter with a default may be missing, one before a `/` may have another name at the same
+  position, and `**rest` takes everything that the call gave, by the trainer's names.
 - Plain, async and generator functions are watched alike, in modules, classes and objects.
 """
 
@@ -27,7 +27,7 @@ import difflib
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from inspect import Parameter
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -35,19 +35,19 @@ from typing import Any, NamedTuple, Self
 from .. import capture
 
 Watching = Generator[Any, Any, None]
-"""What a watcher is declared to return."""
+"""The type that a watcher is declared to return."""
 
 Watcher = Callable[..., Watching]
 
 _ABSENT: Any = object()
 
 _ours: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Functions that we put in place. An attribute would not do as a mark: Ray wraps the methods
-of its actors, and copies their attributes."""
+"""Functions that we put in place. They cannot be marked by an attribute: Ray wraps the methods
+of its actors and copies all attributes."""
 
 
 def original(function: Any) -> Any:
-    """The trainer's own function, where `function` is one that we put in its place."""
+    """The trainer's own function, if `function` is one that we put in its place."""
     return function.__wrapped__ if is_ours(function) else function
 
 
@@ -56,7 +56,7 @@ def is_ours(function: Any) -> bool:
 
 
 def in_place_of(function: Any, ours: Any) -> Any:
-    """`ours`, made to look like the trainer's function and to be known as ours."""
+    """Make `ours` look like the trainer's function, and remember that it is ours."""
     functools.update_wrapper(ours, function)
     _ours.add(ours)
     return ours
@@ -68,7 +68,7 @@ class Seams:
     def __init__(
         self, adapter: str, trainer: str, arrive: Callable[[str, str], Any] | None = None
     ) -> None:
-        """`trainer` is its name and version, for what is told. `arrive`: see `ByName`."""
+        """`trainer` is its name and version, as the log shows them. `arrive`: see `ByName`."""
         self.adapter = adapter
         self.trainer = trainer
         self._arrive = arrive
@@ -78,38 +78,37 @@ class Seams:
     def fit(self, owner: Any, paths: Mapping[str, Callable[..., Any]], lost: str) -> bool:
         """Are all these functions there, with the parameters that are looked at?
 
-        `paths` are names, or ways such as `tracker.log`, with what looks at them. If one is not
-        there, it is told, and that therefore `lost`.
+        `paths` maps names, or paths such as `tracker.log`, to what looks at them. What does not
+        fit is told, followed by `lost`: what will not be recorded.
         """
-        wrong = [text for path in paths if (text := _misfit(owner, path, paths[path]))]
-        if wrong:
-            self._tell(wrong, lost)
+        wrong = []
+        for path, looks in paths.items():
+            try:
+                taken(owner, path, looks)
+            except TypeError as error:
+                wrong.append(str(error))
+        self._tell(wrong, lost)
         return not wrong
 
     def watch(
         self, owner: Any, paths: Mapping[str, Watcher], lost: str, *, anew: bool = False
     ) -> list[str]:
-        """Watch those of these functions that fit; the others are told. Returns their paths.
+        """Watch those of these functions that fit, and return their paths. The others are told.
 
-        A function that is watched already stays as it is, or, `anew`, gets this watcher instead.
+        A function that is watched already keeps its watcher, unless `anew` is set.
         """
         done = []
         for path, watcher in paths.items():
-            wrong = _misfit(owner, path, watcher)
-            if not wrong:
-                try:
-                    self._watch(owner, path, watcher, anew)
-                except (AttributeError, TypeError) as error:  # slots, frozen, read-only
-                    wrong = f"{_label(owner)}.{path} could not be watched ({error})"
-            if wrong:
-                self._tell([wrong], lost)
-            else:
+            try:
+                self._watch(owner, path, watcher, anew)
                 done.append(path)
+            except TypeError as error:
+                self._tell([str(error)], lost)
         return done
 
     def _watch(self, owner: Any, path: str, watcher: Watcher, anew: bool) -> None:
-        holder, name, found = at(owner, path)
-        function = _plain(holder, found)
+        holder, name, found = taken(owner, path, watcher)
+        function = _plain(found)
         if not anew and is_ours(getattr(function, "__func__", function)):
             return
         ours = self.watched(original(function), watcher, path)
@@ -118,10 +117,8 @@ class Seams:
         self.replace(holder, name, ours if function is found else type(found)(ours))
 
     def watched(self, function: Any, watcher: Watcher, name: str) -> Any:
-        """The function, watched, and put nowhere yet. TypeError: it lacks a parameter."""
+        """The function with its watcher. It is not put in place yet."""
         seam = _Seam(function, watcher, f"adapter {self.adapter}: {name}")
-        if seam.watcher is not None and seam.watcher.lacks:
-            raise TypeError(seam.watcher.lacks)
         ours = in_place_of(function, _wrapper(seam))
         self._watching.append((seam, ours))
         return ours
@@ -129,12 +126,15 @@ class Seams:
     def replace(self, owner: Any, name: str, ours: Any) -> None:
         """Put `ours` in the place of a function of this module, class or object."""
         before = _own(owner).get(name, _ABSENT)
-        setattr(owner, name, ours)
+        try:
+            setattr(owner, name, ours)
+        except (AttributeError, TypeError) as error:  # slots, frozen, read-only
+            raise TypeError(f"{_label(owner)}.{name} could not be watched ({error})") from error
         self._replaced.append((owner, name, original(before), ours))
 
     def restore(self) -> None:
-        """Put back what was there, the last first. Where somebody has since put a function of
-        his own around ours, ours stays inside it and only passes calls on."""
+        """Put the originals back, the last first. If somebody has wrapped our function in the
+        meantime, ours stays inside that wrapper and only passes calls on."""
         while self._replaced:
             owner, name, before, ours = self._replaced.pop()
             if _own(owner).get(name) is not ours:
@@ -148,17 +148,18 @@ class Seams:
             _ours.discard(ours)
         self._watching.clear()
 
-    def _tell(self, wrong: Iterable[str], lost: str) -> None:
-        text = " and ".join(wrong)
-        capture.report(f"adapter {self.adapter}", f"{self.trainer}: {text}; {lost}")
+    def _tell(self, wrong: Sequence[str], lost: str) -> None:
+        if wrong:
+            text = f"{self.trainer}: {' and '.join(wrong)}; {lost}"
+            capture.report(f"adapter {self.adapter}", text)
 
 
 class ByName:
     """A watched function of a module that is pickled by its name.
 
-    A function that is not the one its module defined is pickled by value, with everything it
-    holds. This one is pickled as `arrive(module, name)`, which gives the function of the
-    process where it arrives.
+    Pickle sends a function by value, with everything it holds, if it is not the one that its
+    module defined. This one is sent as `arrive(module, name)`, which returns the function of
+    the process where it arrives.
     """
 
     def __init__(
@@ -177,34 +178,33 @@ class ByName:
 # -- finding functions and what they lack ----------------------------------------------
 
 
-def at(owner: Any, path: str) -> tuple[Any, str, Any]:
-    """Who has the function at the end of a path, its name there, and the function, or None.
+def taken(owner: Any, path: str, looks: Callable[..., Any]) -> tuple[Any, str, Any]:
+    """The owner of the function at the end of a path, its name there, and the function.
 
-    In a class it is found as it stands there: a `staticmethod` is one.
+    A class gives it as it is defined there, for example as a `staticmethod`. If the function is
+    missing, or lacks a parameter that `looks` names, a TypeError says so.
     """
     *way, name = path.split(".")
-    for step in way:
-        owner = getattr(owner, step, None)
-    if isinstance(owner, type):
-        return owner, name, inspect.getattr_static(owner, name, None)
-    return owner, name, getattr(owner, name, None)
-
-
-def _misfit(owner: Any, path: str, watcher: Callable[..., Any]) -> str | None:
-    """What is wrong with a function that is to be watched, in words; None if nothing is."""
-    holder, name, found = at(owner, path)
+    holder = functools.reduce(lambda found, step: getattr(found, step, None), way, owner)
     if holder is None:
-        return f"{_label(owner)} has no {path}"
+        raise TypeError(f"{_label(owner)} has no {path}")
+    static = isinstance(holder, type)
+    found = (inspect.getattr_static if static else getattr)(holder, name, None)
     if found is None:
-        near = difflib.get_close_matches(name, dir(holder))
-        return f"{_label(holder)} has no {name}" + (f" (it has {', '.join(near)})" if near else "")
-    lacks = Look(original(_plain(holder, found)), watcher).lacks
-    return f"{_label(holder)}.{name} {lacks}" if lacks else None
+        near = ", ".join(difflib.get_close_matches(name, dir(holder)))
+        raise TypeError(f"{_label(holder)} has no {name}" + (f" (it has {near})" if near else ""))
+    try:
+        lacks = Look(original(_plain(found)), looks).lacks
+    except ValueError as error:  # written in C
+        lacks = f"cannot be watched ({error})"
+    if lacks:
+        raise TypeError(f"{_label(holder)}.{name} {lacks}")
+    return holder, name, found
 
 
-def _plain(holder: Any, found: Any) -> Any:
-    """The function inside a `staticmethod` or `classmethod` of a class."""
-    return getattr(found, "__func__", found) if isinstance(holder, type) else found
+def _plain(found: Any) -> Any:
+    """The function inside a `staticmethod` or `classmethod`."""
+    return found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
 
 
 def _label(owner: Any) -> str:
@@ -214,7 +214,7 @@ def _label(owner: Any) -> str:
 
 
 def _own(owner: Any) -> Mapping[str, Any]:
-    """The attributes that this very object has, not its class."""
+    """The attributes of this object itself, without those of its class."""
     found: Mapping[str, Any] = getattr(owner, "__dict__", {})
     return found
 
@@ -223,11 +223,11 @@ def _own(owner: Any) -> Mapping[str, Any]:
 
 
 class _Argument(NamedTuple):
-    """Where a call has what the watcher wants to see."""
+    """Where a call has an argument that the watcher wants to see."""
 
     name: str
     place: int | None
-    """Among the arguments that come without a name; None: it always comes with one."""
+    """Its position among the arguments without a name. None: it always comes with its name."""
     default: Any
     is_taken: bool
     """Does the trainer's function take it?"""
@@ -243,12 +243,12 @@ class _Argument(NamedTuple):
 
 
 class Look:
-    """Calls a function of ours with what it wants to see of a call of the trainer's function."""
+    """Calls a function of ours with those arguments of a trainer's call that it names."""
 
     def __init__(self, function: Any, ours: Callable[..., Any]) -> None:
         self.ours = ours
-        self.signature = _signature(function)
-        wanted = _signature(ours).parameters
+        self.signature = inspect.signature(function)
+        wanted = inspect.signature(ours).parameters
         self._takes_rest = any(p.kind is Parameter.VAR_KEYWORD for p in wanted.values())
         self.arguments = {
             name: _argument(self.signature, parameter, n)
@@ -262,7 +262,7 @@ class Look:
             if not found.is_taken and found.default is Parameter.empty
         ]
         self.lacks = ""
-        """What the trainer's function does not have, in words."""
+        """Which parameters the trainer's function lacks, in words. Empty: none."""
         if lacking:
             self.lacks = f"has no parameter {', '.join(lacking)}: it is {self.signature}"
 
@@ -282,7 +282,7 @@ class Look:
 
 
 class _Seam:
-    """A function of the trainer and its watcher; None: nobody watches any more."""
+    """A function of the trainer and its watcher. None: it is not watched any more."""
 
     def __init__(self, function: Any, watcher: Watcher, where: str) -> None:
         self.function = function
@@ -290,15 +290,8 @@ class _Seam:
         self.where = where
 
 
-def _signature(function: Any) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError:  # written in C, and silent about it
-        return inspect.signature(lambda *args, **kwargs: None)
-
-
 def _argument(theirs: inspect.Signature, wanted: Parameter, n: int) -> _Argument:
-    """Where a call has this parameter, the n-th of the watcher's."""
+    """Where a call has the n-th parameter of the watcher."""
     kinds = {p.kind for p in theirs.parameters.values()}
     named = {
         name: p
@@ -321,7 +314,7 @@ def _argument(theirs: inspect.Signature, wanted: Parameter, n: int) -> _Argument
 
 
 class _Call:
-    """One call of a watched function, from the watcher's side."""
+    """One call of a watched function, as the watcher sees it."""
 
     def __init__(self, seam: _Seam, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args, self.kwargs = args, kwargs
@@ -407,7 +400,7 @@ def _wrapper(seam: _Seam) -> Any:
 
 
 async def _awaited(call: _Call) -> Any:
-    """The rest of a call whose function is plain and gave a coroutine."""
+    """The rest of a call of a plain function that returned a coroutine."""
     with call:
         call.goes_on = False
         call.result = await call.result

@@ -1,5 +1,6 @@
 """Recording changes nothing: not the results, not the inputs, not even when it is broken."""
 
+import asyncio
 import copy
 import importlib
 import inspect
@@ -147,6 +148,29 @@ def test_a_seam_that_is_not_there_is_told_once_with_the_version_and_in_doctor(
     (info,) = own_store.glob("*/*/writers/*.json")
     problems = [p["text"] for p in json.loads(info.read_text())["problems"]]
     assert any(module in p and name in p for p in problems), problems
+
+
+def test_a_function_of_another_version_runs_as_it_is_and_is_told(
+    model: Path, own_store: Path, monkeypatch, caplog
+) -> None:
+    """verl 0.7.1 computes the score of one output, and passes everything by name."""
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+    from rollscope.adapters.verl import attach
+
+    async def _compute_score(
+        self, output, prompts, responses, attention_mask, input_ids, position_ids, kwargs
+    ):
+        return prompts
+
+    monkeypatch.setattr(AgentLoopWorker, "_compute_score", _compute_score)
+    names = ("prompts", "responses", "attention_mask", "input_ids", "position_ids", "kwargs")
+    with rollscope.init(project="p", run="r"):
+        attach(make_config(model))
+        call = AgentLoopWorker._compute_score(None, "output", **{name: name for name in names})
+        assert asyncio.run(call) == "prompts"
+    (told,) = [r.getMessage() for r in caplog.records if r.name == "rollscope"]
+    assert "verl 0.9.1" in told and "_compute_score has no parameter outputs: it is (self" in told
 
 
 def test_every_function_is_verls_own_again_when_the_run_is_over(model: Path) -> None:

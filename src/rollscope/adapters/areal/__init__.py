@@ -1,11 +1,11 @@
 """AReaL: every episode of any workflow or agent, and what was trained on.
 
-A workflow, by its path (AReaL hands workflows to its workers as text):
+Give the path of your workflow (AReaL hands workflows to its workers as text):
 
     trainer.train(**rollscope.adapters.areal.traced(
         "areal.workflow.rlvr.RLVRWorkflow", reward_fn=..., gconfig=..., tokenizer=...))
 
-or, the same written out,
+This is short for
 
     trainer.train(workflow="rollscope.adapters.areal.TracedWorkflow",
                   workflow_kwargs={"inner": "areal.workflow.rlvr.RLVRWorkflow", ...})
@@ -22,6 +22,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import capture
+from .._record import installed
 from .._seam import Watching
 from .agent import agent
 from .convert import EngineCall as Call
@@ -46,11 +47,10 @@ _Trainer = TypeVar("_Trainer")
 
 
 def attach(trainer: _Trainer) -> _Trainer:
-    """Record advantages, fates and metrics of this trainer, from now on. Gives it back.
+    """Record advantages, fates and metrics of this trainer from now on. Returns the trainer.
 
     Project and run are AReaL's `experiment_name` and `trial_name`.
     """
-    from .hook import version
     from .trainer import TrainerRecorder
 
     with capture.guard("adapter areal: attach"):
@@ -58,7 +58,7 @@ def attach(trainer: _Trainer) -> _Trainer:
         if recorder.fits(
             recorder.watchers(),
             "AReaL",
-            version(),
+            installed("areal"),
             supported="PPOTrainer of AReaL 1.0",
             lost="advantages and metrics are not recorded",
         ):
@@ -78,7 +78,7 @@ def traced(workflow: str, **kwargs: Any) -> dict[str, Any]:
 
 @functools.cache
 def _traced_workflow() -> type[Any]:
-    """`TracedWorkflow`, made when it is first asked for: its base class is AReaL's."""
+    """`TracedWorkflow`. It is made on first use, because its base class is AReaL's."""
     from areal.api import RolloutWorkflow
     from areal.utils.dynamic_import import import_from_string
 
@@ -93,8 +93,8 @@ def _traced_workflow() -> type[Any]:
     class TracedWorkflow(RolloutWorkflow):  # type: ignore[misc]
         """Any workflow, with its episodes recorded.
 
-        `inner` is a path, a class or a workflow; all other arguments are the inner one's.
-        `settings` are environment variables of the program that started this worker.
+        `inner` is a path, a class or a workflow. `settings` are environment variables of the
+        program that started this worker. All other arguments go to the inner workflow.
         """
 
         def __init__(

@@ -1,9 +1,9 @@
 """Agents: classes with an `async def run(self, data, **kwargs)` that AReaL itself wraps.
 
-AReaL runs an agent against a proxy that speaks OpenAI's API and gives back token rows without
-the conversation. `agent` therefore does two things when the class is defined, in each process
-that imports it: it watches AReaL's wrapper around agents, and it notes the chat requests that
-the agent makes through the HTTP client it is handed, by the id of their completion.
+AReaL runs an agent against a proxy that speaks OpenAI's API, and returns token rows without the
+conversation. So `agent` does two things in each process that defines the class. It watches
+AReaL's wrapper around agents. And it notes the chat requests that the agent makes through the
+HTTP client it is given, by the id of their completion.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ...model.chat import from_chat
 from .._arrays import number, same_length
 from .._decode import decode
 from .._messages import split
-from .._rows import Row, join
+from .._rows import TrainingRow, join
 from .interactions import Episode, from_interactions, take_names
 from .rows import digest, first_version, rows_of, versions, where
 
@@ -163,10 +163,10 @@ def _from_calls(
     return Episode(rollout, [], joined.total)
 
 
-def _row(response: Any) -> Row:
+def _row(response: Any) -> TrainingRow:
     """A `ModelResponse`, as a training row."""
     prompt, made = list(response.input_tokens), list(response.output_tokens)
-    return Row(
+    return TrainingRow(
         prompt + made,
         len(prompt),
         [1] * len(made),

@@ -1,4 +1,4 @@
-"""Watches AReaL's rollout workers, where every episode passes: also rejected and failed ones."""
+"""Watches AReaL's rollout workers. Every episode passes there, rejected and failed ones too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ... import capture
-from ...model import Error, Rollout
-from .._record import Later, converted
+from ...capture.live import error_of
+from ...model import Rollout
+from .._record import Later, converted, installed
 from .._repeats import Repeats
 from .._seam import Seams, Watching
 from .convert import EngineCall, episodes
@@ -21,10 +22,10 @@ from .interactions import Episode
 from .verdicts import ExecutorTask, listen, running
 
 WORKER = uuid.uuid4().hex[:8]
-"""Tells the rollouts of this process from those of others: task ids repeat between them."""
+"""Tells the rollouts of this process from those of others, because task ids repeat."""
 
 _KEPT = 200_000
-"""Rows that are remembered until they are trained on, at most; older ones are forgotten."""
+"""How many rows are remembered until they are trained on; the oldest are forgotten."""
 
 
 class Known(NamedTuple):
@@ -47,7 +48,7 @@ class MadeRows:
         """Remember an episode's rows, and give it a key.
 
         The key of a rollout with one row is that row's digest, so that a trainer in another
-        process knows it too. Rows that are equal to the last bit are counted.
+        process knows it, too. Rows that are equal to the last bit get a number.
         """
         first, more = episode.rows[0][0], len(episode.rows) > 1
         key = self._repeats.unique(
@@ -61,7 +62,7 @@ class MadeRows:
         return key
 
     def take(self, name: str, length: int) -> Known:
-        """The rollout of a row. One made in another process is called by the row's digest."""
+        """The rollout of a row. If it was made in another process, its key is the row's digest."""
         with self._lock:
             found = self._rows.get(name)
             if not found:
@@ -73,8 +74,8 @@ class MadeRows:
 
 
 class _Members:
-    """Counts the members of a group: AReaL 1.0 does not number them, but all of them are given
-    the same object as their data, and they begin in order."""
+    """Counts the members of a group. AReaL 1.0 does not number them. But all of them get the
+    same object as their data, and they begin in order."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,8 +103,8 @@ def later(run: capture.Run, work: Callable[..., Any], *args: Any) -> None:
 
 @functools.cache
 def seams() -> Seams:
-    """What is watched in this process, for as long as it lives."""
-    return Seams("areal", f"AReaL {version()}")
+    """What is watched in this process, until it ends."""
+    return Seams("areal", f"AReaL {installed('areal')}")
 
 
 class EpisodeWatch:
@@ -132,7 +133,7 @@ class EpisodeWatch:
             listen()
 
     def whole(self, changes: Mapping[str, Any] | None = None) -> Watching:
-        """Watches the function that runs the episode; it gets these other arguments."""
+        """Watches the function that runs the episode, and passes `changes` on to it."""
         try:
             result = yield changes
         except BaseException as error:
@@ -164,7 +165,7 @@ class EpisodeWatch:
             rollout.start, rollout.end = self.start, ended
             if error is not None:
                 rollout.fate, rollout.fate_reason = "failed", None
-                rollout.error = Error(type=type(error).__name__, text=str(error) or None)
+                rollout.error = error_of(error)
             self._name(rollout, n, len(found))
             if episode.rows and not self.is_eval:
                 rollout.key = rows.add(episode)
@@ -191,20 +192,10 @@ def join(config: Any) -> capture.Run | None:
         getattr(config, "experiment_name", None) or None,
         getattr(config, "trial_name", None) or None,
         adapter="areal",
-        version=version(),
+        version=installed("areal"),
         seams=("arun_episode", "agenerate"),
         asked=True,
     )
-
-
-def version() -> str | None:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("areal")
-    except PackageNotFoundError:
-        return None
 
 
 class RecordingEngine:

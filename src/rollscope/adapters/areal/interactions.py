@@ -15,7 +15,7 @@ from ...model import Message, Rollout
 from ...model.chat import from_chat
 from ...model.conversation import path_to
 from .._arrays import number
-from .._rows import Joined, Row, join
+from .._rows import Joined, TrainingRow, join
 from .rows import digest, first_version, rows_of, versions, where
 
 
@@ -59,7 +59,7 @@ def from_interactions(
     return Episode(rollout, places, joined.total)
 
 
-def _interaction_row(interaction: Any) -> tuple[Row, str]:
+def _interaction_row(interaction: Any) -> tuple[TrainingRow, str]:
     """An interaction as a training row, and the digest of what AReaL will train on."""
     trained = rows_of(interaction.to_tensor_dict())[0]
     ids = trained["input_ids"].tolist()
@@ -71,7 +71,7 @@ def _interaction_row(interaction: Any) -> tuple[Row, str]:
         "logprob": where(wrote, trained["logprobs"][prompt:]) if "logprobs" in trained else None,
         "version": versions(trained["versions"][prompt:]) if "versions" in trained else None,
     }
-    return Row(ids, prompt, wrote, streams), name
+    return TrainingRow(ids, prompt, wrote, streams), name
 
 
 def _said(

@@ -123,8 +123,8 @@ def _normalised(after: Mapping[str, Any], i: int, length: int) -> float | None:
 
 
 def _local(group: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The named tensors. In single-controller mode these are handles: fetch what copies of them
-    stand for, so that AReaL's own stay handles."""
+    """The named tensors. In single-controller mode these are handles. We fetch the tensors of
+    copies, so that AReaL's own stay handles."""
     found = {name: group[name] for name in names if group.get(name) is not None}
     remote = sys.modules.get("areal.infra.rpc.rtensor")
     if remote is None or not any(isinstance(v, remote.RTensor) for v in found.values()):

@@ -1,8 +1,8 @@
 """What becomes of a task after its workflow: AReaL's executor may still refuse it or give it up.
 
-Only then is `should_accept_fn` asked, and a group with a failed member is lost as a whole. The
-executor tells its session tracer how each task ended, whether tracing is on or not; that is
-where we listen.
+`should_accept_fn` is only asked then, and if one member of a group fails, the whole group is
+lost. The executor tells its session tracer how each task ended, whether tracing is on or not.
+We listen there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ENDS = {
     "rejected": ("rejected", "refused by should_accept_fn"),
     "workflow_exception": ("dropped", "given up by AReaL: an error in its group"),
 }
-"""By the executor's reason: fate and reason of the rollouts that were good until then."""
+"""Fate and reason of rollouts that were good until then, by the executor's reason."""
 
 
 class ExecutorTask:
-    """One task of the executor: its rollouts until it ends, and how it ended for later ones."""
+    """One task of the executor: its rollouts, and how it ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class ExecutorTask:
         self._reason: str | None = None
 
     def add(self, run: capture.Run, rollout: Rollout) -> None:
-        """A rollout was recorded. Members of a lost group may end after it."""
+        """A rollout was recorded. Members of a lost group may end after the task."""
         if rollout.fate != "scored" or rollout.key is None:
             return
         with self._lock:
@@ -55,20 +55,20 @@ def _tell(run: capture.Run, keys: list[str], reason: str | None) -> None:
 
 
 _running: OrderedDict[tuple[bool, Any], ExecutorTask] = OrderedDict()
-"""By what AReaL knows a task by: is it an evaluation, and its number."""
+"""By what AReaL knows a task by: whether it is an evaluation, and its number."""
 _lock = threading.Lock()
 
 
 def running(is_eval: bool, number: Any) -> ExecutorTask:
-    """The task of an episode that begins. All members of a group have the same."""
+    """The task of an episode that begins. All members of a group share it."""
     with _lock:
-        while len(_running) > 10_000:  # never told to have ended
+        while len(_running) > 10_000:  # nobody told us that they ended
             _running.popitem(last=False)
         return _running.setdefault((is_eval, number), ExecutorTask())
 
 
 def listen() -> None:
-    """Hear how tasks end, from now on, in this process. Watched once, and only when recording."""
+    """Hear how tasks end in this process, from now on. Called only when recording."""
     from areal.infra import workflow_executor
 
     from .hook import seams

@@ -71,8 +71,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _name_the_run(loader: Any) -> None:
-    """Project and run, as open-instruct has them: the project is an option of its parser, the
-    run's name is made by the script and given to the actor that prepares the data."""
+    """Learn project and run from open-instruct. The project is an option of its parser. The
+    script makes the run's name and gives it to the actor that prepares the data."""
     from .hook import methods, recorder
 
     utils = sys.modules.get("open_instruct.utils")
@@ -85,7 +85,7 @@ def _name_the_run(loader: Any) -> None:
 
 
 class _NamedActor:
-    """Ray's actor class, told apart only in that the run begins when the actor is made."""
+    """Ray's actor class, except that the run begins when the actor is made."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

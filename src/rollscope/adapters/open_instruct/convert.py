@@ -15,7 +15,7 @@ from typing import Any
 
 from ...model import Error, Rollout, Span, prompt_task
 from .._arrays import number, same_length
-from .._rows import Row, join
+from .._rows import TrainingRow, join
 
 _INFO = (
     "num_calls",
@@ -165,7 +165,7 @@ def _rollout(
     is_mixed = used_tools and mask is not None and all(mask)
     joined = join(
         [
-            Row(
+            TrainingRow(
                 query + response,
                 len(query),
                 None if is_mixed else wrote,

@@ -21,7 +21,7 @@ from ...model import Error, Rollout, Span
 from ...model.identity import prompt_task
 from ...model.problem import Problem
 from .._lines import first_record, records
-from .._rows import Row, join
+from .._rows import TrainingRow, join
 
 _OWN = {"step", "sample_idx", "prompt_idx", "prompt_tokens", "response_tokens", "finish_reason"}
 
@@ -118,7 +118,7 @@ def _rollout(row: dict[str, Any], tokenizer: Any, is_whole: bool) -> Rollout:
     stats = (info or {}).get("tool_call_stats") or []
     joined = join(
         [
-            Row(
+            TrainingRow(
                 prompt + response,
                 len(prompt),
                 # Masks are not in the file: with tools, who wrote what is not known.

@@ -7,9 +7,9 @@
 | `maybe_mask_truncated_completions` | rows that are taken out |
 | `pack_sequences`, `prepare_collated_data_for_workers` | what goes to the trainer, and advantages |
 
-The rows of a merged batch are the groups' own list objects: by them a row is known, whatever
-is taken out between. The loop runs in a Ray actor whose class is pickled by value, with these
-names in it; so they are pickled by name, and put in place where they arrive.
+The rows of a merged batch are the list objects of the groups. So we recognise a row by its
+object, even after others were taken out. The loop runs in a Ray actor. Its class is pickled by
+value, with these functions in it; so they are pickled by name, and put in place on arrival.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ... import capture
-from ...model import Error, Rollout
+from ...capture.live import error_of
+from ...model import Rollout
 from .._arrays import numbers, on_host
 from .._record import Later, converted
 from .._repeats import Repeats
@@ -57,7 +58,7 @@ class _KeptSample(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """What groups are asked for: one step of training, or one evaluation."""
+    """One step of training, or one evaluation, for which groups are collected."""
 
     dataset: Any
     tokenizer: Any
@@ -177,7 +178,7 @@ class DataRecorder:
             found.append(arrived)
 
     def _take(self, asked: _Round) -> None:
-        """Record all groups of one call; from here on their rows are known by their objects."""
+        """Record all groups of one call. From here on their rows are known by their objects."""
         arrived = getattr(self.local, "arrived", None)
         if arrived is None or self.later is None:
             return
@@ -223,7 +224,7 @@ class DataRecorder:
     def _trained(
         self, advantages: list[Any], responses: list[Any], masks: list[Any], world: int
     ) -> None:
-        """What goes to the trainer; sequences that do not divide among its ranks are left over."""
+        """What goes to the trainer. Sequences that do not divide among its ranks are left over."""
         used = len(masks) // world * world
         values: dict[int, float] = {}
         left: set[int] = set()
@@ -260,7 +261,7 @@ recorder = DataRecorder()
 
 
 def seam(module: str, name: str) -> Any:
-    """The seam of this name in this process, put in place if it is not yet."""
+    """The watched function of this name in this process. It is put in place if need be."""
     from . import install
 
     install()
@@ -312,6 +313,5 @@ def _end(rollout: Rollout, group: _Arrived, step: int | None) -> None:
         rollout.fate = "dropped"
         rollout.fate_reason = f"stale: weights of step {group.result.model_step} at step {step}"
     elif group.outcome == "failed":
-        error = group.error
         rollout.fate = "failed"
-        rollout.error = Error(type=type(error).__name__, text=str(error) or None)
+        rollout.error = None if group.error is None else error_of(group.error)

@@ -17,11 +17,11 @@ In an entry point of your own, one line:
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 from ... import capture
 from ...capture.cluster import share
+from .._record import installed
 from .convert import convert
 from .hook import SkyRLRecorder
 
@@ -33,14 +33,14 @@ _Trainer = TypeVar("_Trainer")
 
 
 def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = None) -> _Trainer:
-    """Record this trainer's rollouts from now on; call it once, before `trainer.train()`.
+    """Record this trainer's rollouts from now on. Call it once, before `trainer.train()`.
 
     Project and run are `trainer.project_name` and `trainer.run_name` of its configuration.
-    Gives the trainer back. With `ROLLSCOPE=off` nothing is touched.
+    Returns the trainer. With `ROLLSCOPE=off` nothing is touched.
     """
     with capture.guard("adapter skyrl: attach"):
         recorder = SkyRLRecorder(trainer)
-        if recorder.fits(recorder.watchers(), "SkyRL", _version(), supported=_SUPPORTED):
+        if recorder.fits(recorder.watchers(), "SkyRL", installed("skyrl"), supported=_SUPPORTED):
             cfg = trainer.cfg  # type: ignore[attr-defined]
             names = project or cfg.trainer.project_name, run or cfg.trainer.run_name
             recorder.attach(*names, _config(cfg))
@@ -98,13 +98,6 @@ def _experiment(config: Any) -> type[Any]:
             return FullyAsyncRayPPOTrainer(*args, **kwargs)
 
     return FullyAsyncExp
-
-
-def _version() -> str | None:
-    try:
-        return version("skyrl")
-    except Exception:
-        return None
 
 
 def _config(config: Any) -> Any:

@@ -15,7 +15,7 @@ from ...model import Message, Rollout, Tokens, prompt_task
 from ...model.chat import from_chat
 from .._arrays import number, same_length
 from .._decode import decode
-from .._rows import Joined, Row, join
+from .._rows import Joined, TrainingRow, join
 
 
 class Trajectory(NamedTuple):
@@ -217,7 +217,7 @@ def _tid(tid: Any) -> tuple[str, int] | None:
 # -- the parts of a rollout ------------------------------------------------------------
 
 
-def _row(lists: Mapping[str, Any], i: int) -> Row:
+def _row(lists: Mapping[str, Any], i: int) -> TrainingRow:
     prompt = list(lists["prompt_token_ids"][i]) if lists["prompt_token_ids"] is not None else []
     response = list(lists["response_ids"][i])
     mask = _at(lists["loss_masks"], i)
@@ -228,7 +228,7 @@ def _row(lists: Mapping[str, Any], i: int) -> Row:
     if wrote is not None and logprobs is not None and len(logprobs) == len(wrote):
         # Observations carry 0.0 in the place of a log probability.
         logprobs = [p if w else None for p, w in zip(logprobs, wrote, strict=True)]
-    return Row(
+    return TrainingRow(
         prompt + response,
         len(prompt),
         wrote,
@@ -241,7 +241,7 @@ def _row(lists: Mapping[str, Any], i: int) -> Row:
 
 
 def _name(
-    rollout: Rollout, unit: _Unit, index: int | None, row: Row | None, tokenizer: Any
+    rollout: Rollout, unit: _Unit, index: int | None, row: TrainingRow | None, tokenizer: Any
 ) -> None:
     """Task, group, index and key, as SkyRL's `TrajectoryID` has them."""
     if unit.name is None:

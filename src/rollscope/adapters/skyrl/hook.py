@@ -1,18 +1,18 @@
-"""Watches a SkyRL trainer at the seams it calls on itself.
+"""Watches functions that a SkyRL trainer calls on itself.
 
 | seam | tells |
 |---|---|
 | `generator.generate` | every rollout, of training and evaluation, kept or not |
 | `convert_to_training_input` | which rows are trained on |
 | `compute_advantages_and_returns` | advantages and the trainer's log probabilities |
-| `train_critic_and_policy` | that they really were |
-| `_collect_generation_mini_batch` (fully async) | groups dropped for want of variance |
+| `train_critic_and_policy` | that they really were trained on |
+| `_collect_generation_mini_batch` (fully async) | groups that are dropped: no variance |
 | `tracker.log` | metrics |
 
-A training row carries no id in SkyRL's default mode. It is known by its list object, which
-SkyRL passes on through filtering and concatenation; where rows are copied (merged turns,
-replaced samples), by trajectory id and tokens. A row that is found by neither is counted and
-left alone.
+A training row carries no id in SkyRL's default mode. We know it by its list object, which SkyRL
+passes on through filtering and concatenation. Where rows are copied (merged turns, replaced
+samples), we know it by trajectory id and tokens. If neither finds it, it is counted and left
+alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ... import capture
-from ...model import Error
+from ...capture.live import error_of
 from .._arrays import numbers, on_host
 from .._record import Recorder, converted
 from .._repeats import Repeats
@@ -39,7 +39,7 @@ _STREAMS = {
 
 
 class _GenerateCall:
-    """One `generate` call of training, until its rollouts have met their end."""
+    """One `generate` call of training, until it is known what became of all its rollouts."""
 
     def __init__(self, made: Mapping[str, Any]) -> None:
         self.responses = list(made["response_ids"])  # keeps the objects, and so their ids, alive
@@ -174,9 +174,8 @@ class SkyRLRecorder(Recorder):
     ) -> None:
         for rollout in failed(given, step=step, version=version):
             rollout.fate = "failed"
-            rollout.error = Error(
-                kind="infrastructure", type=type(error).__name__, text=str(error) or None
-            )
+            rollout.error = error_of(error)
+            rollout.error.kind = "infrastructure"
             rollout.start, rollout.end = started, time.time()
             self._own_key(rollout)
             self.run.log(rollout)
@@ -291,7 +290,7 @@ class SkyRLRecorder(Recorder):
             length = len(row.response)
             for name, tensor in batch.tensors.items():
                 values = tensor[i][len(tensor[i]) - length :].tolist()
-                if name == "advantage":  # it is laid over observations too, where none counts
+                if name == "advantage":  # it lies on observations, too, where it does not count
                     values = [v if m else None for v, m in zip(values, row.mask, strict=True)]
                     advantages += [v for v in values if v is not None]
                 stream = streams.setdefault(name, [None] * trajectory.joined.total)
@@ -354,7 +353,7 @@ def _is_named(trajectory: Trajectory, row: _TrainedRow) -> bool:
 
 
 def _begin(trajectory: Trajectory, row: _TrainedRow) -> int | None:
-    """Where these very tokens lie, beginning where a response of the rollout begins."""
+    """Where exactly these tokens lie, at the beginning of a response of the rollout."""
     ids = [i for m in trajectory.rollout.messages if m.tokens is not None for i in m.tokens.ids]
     for begin, _ in trajectory.joined.responses:
         if ids[begin : begin + len(row.response)] == row.response:

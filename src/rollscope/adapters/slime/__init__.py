@@ -1,8 +1,8 @@
-"""slime: through the hooks that it offers for exactly this.
+"""slime: recorded through the hooks that slime offers.
 
     --custom-rollout-log-function-path rollscope.adapters.slime.log
     --custom-eval-rollout-log-function-path rollscope.adapters.slime.log_eval
-    --rollout-all-samples-process-path rollscope.adapters.slime.log_all   # what is dropped, too
+    --rollout-all-samples-process-path rollscope.adapters.slime.log_all   # also what is dropped
 
 slime's own logging goes on as before. See docs/trainers/slime.md.
 """

@@ -20,7 +20,7 @@ _LATER_FIELDS = frozenset({"rollout_id", "trace"})
 """Fields that older versions of slime do not have."""
 
 _generated: list[Any] = []
-"""Samples of the rollout that is being made, until `log` comes."""
+"""Samples of the rollout that is being made, until `log` is called."""
 
 
 def log(
@@ -103,7 +103,7 @@ def _frozen(sample: Any) -> Any:
 
 
 def _others(given: list[Any]) -> list[Any]:
-    """Those generated samples that are not in the batch, by slime's own numbers."""
+    """Generated samples that are not in the batch, by slime's own numbers."""
     used = {number_of(sample) for sample in given}
     others = [s for s in _generated if number_of(s) is not None and number_of(s) not in used]
     _generated.clear()

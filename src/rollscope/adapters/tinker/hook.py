@@ -4,7 +4,7 @@ They only look. They change nothing that an environment returns, raises or keeps
 watched on the instance, so `isinstance` and every attribute stay as they were. Group builders
 travel to process pools by pickle, and take along what the worker needs to join the run.
 
-Importing this module imports tinker-cookbook; `traced` does, nothing else.
+Importing this module imports tinker-cookbook. Only `traced` imports it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def traced(builder: Any, project: str | None, run: str | None) -> Any:
 
 
 def join(project: str | None = None, run: str | None = None) -> capture.Run | None:
-    """The run, named after the trainer's own config where nobody gave a name."""
+    """The run. Its name comes from the trainer's own config unless somebody gave one."""
     names = loop.names()
     return capture.join(
         project or names.project,
@@ -215,7 +215,7 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         )
 
     def _log_failed(self, error: BaseException | None) -> None:
-        """The group ended before its rewards: record what there is of each rollout."""
+        """The group ended before it had rewards: record what there is of each rollout."""
         begun = [notes for notes in self._notes if notes.start is not None]
         run = join() if begun and not self._is_logged else None
         if run is None:

@@ -1,9 +1,8 @@
 """tinker-cookbook's training loop: names, numbers, advantages, evaluations, what was dropped.
 
-The loop lives in functions of `tinker_cookbook.rl.train` and its neighbours, which call each
-other by name. Some of these names are replaced by functions that call the original and look at
-what it returns. Groups are told apart by the object itself: the loop hands on the very
-`TrajectoryGroup` that the rollout returned, from whatever process it came.
+The loop consists of functions in `tinker_cookbook.rl.train` and its neighbours, which call each
+other by name. Some of these are watched. Groups are told apart by the object itself: the loop
+hands on the same `TrajectoryGroup` that the rollout returned, from whatever process it came.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _step: ContextVar[int | None] = ContextVar("rollscope_tinker_step", default=None
 
 
 _MOST = 100_000
-"""Groups that are remembered to know them again when they are rolled out once more."""
+"""How many groups are remembered, to recognise them when they are rolled out again."""
 
 
 class Names(NamedTuple):
@@ -87,7 +86,7 @@ def new_source() -> int:
 
 
 def batch_begins(index: int) -> None:
-    """The loop asked for this batch: what is evaluated from now on comes after it."""
+    """The loop asked for this batch. What is evaluated from now on comes after it."""
     _state.next_batch = index + 1
 
 
@@ -95,7 +94,7 @@ def batch_begins(index: int) -> None:
 
 
 def listen() -> None:
-    """Learn the names from the trainer's logger, and follow its numbers."""
+    """Learn project and run from the trainer's logger, and record its metrics."""
     from tinker_cookbook.utils import ml_log
 
     _watch(ml_log, {"setup_logging": _logging, "MultiplexLogger.log_metrics": _metrics})
@@ -123,7 +122,7 @@ _LOOPS = {
 
 
 def attach() -> None:
-    """Follow the loops that are loaded. A loop that lacks a function says so, and goes on."""
+    """Watch the loops that are loaded. If a loop lacks a function, the log says so."""
     for module, functions in _LOOPS.items():
         loaded = sys.modules.get(f"{_PACKAGE}.{module}")
         if loaded is not None:
@@ -225,7 +224,7 @@ def _watched(strategy: Any) -> Any:
 def _version(client: Any, step: int | None) -> int | None:
     """How many steps the weights behind a sampling client had seen.
 
-    The loop's first client is not made by a step: it stands for the first batch's.
+    The loop's first client was not made by a step; it counts as that of the first batch.
     """
     try:
         return (

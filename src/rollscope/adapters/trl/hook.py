@@ -1,4 +1,4 @@
-"""The hook: three methods and two callbacks of one trainer, watched."""
+"""The hook: watches three methods of a trainer, and adds two callbacks."""
 
 from __future__ import annotations
 
@@ -196,9 +196,9 @@ class TrlRecorder(Recorder):
 
 
 def _all_groups(rollouts: list[Rollout], batch: Mapping[str, Any]) -> dict[str, int] | None:
-    """The groups of the whole batch by name, on all processes: one may lie on two of them.
+    """The groups of the whole batch, on all processes, with their sizes. A group may lie on two.
 
-    None where this process has all of them, or where they are not known.
+    None if this process has all of them, or if they are not known.
     """
     size, total = batch["num_generations"], batch["total"]
     if len(rollouts) == total or not all(rollout.group for rollout in rollouts):

@@ -1,7 +1,7 @@
 """verl: rollouts of its agent-loop workers, on the legacy and on the v1 trainer.
 
-Nothing to type besides asking for it: `pip install rollscope` puts an entry point where verl
-looks for plugins, and one of these turns it on:
+`pip install rollscope` puts an entry point where verl looks for plugins. Each of these lines
+turns recording on:
 
     ROLLSCOPE=on python -m verl.trainer.main_ppo ...
     python -m verl.trainer.main_ppo ... actor_rollout_ref.rollout.trace.backend=rollscope

@@ -1,4 +1,4 @@
-"""Which groups of a legacy batch are kept under a count, without a word between the workers.
+"""Which groups of a legacy batch a count keeps. The workers decide alike without talking.
 
 verl repeats each prompt n times in a row and cuts the batch into equal shares, one for each
 worker; a share may begin or end in the middle of a group. A group belongs to the worker that
@@ -26,8 +26,8 @@ class Choice:
         self, rows: Sequence[int], n: int, sample: Sample, step: int | None, split: str
     ) -> list[bool] | None:
         """For each row of the share: is its group kept? `rows` are their numbers in the whole
-        batch, n the size of a group. None where it needs no knowledge of others (a fraction),
-        or where the share is not as verl cuts it."""
+        batch, and n is the size of a group. None if the choice needs no knowledge of others (a
+        fraction), or if verl did not cut the share."""
         room = _room(sample, n)
         share = len(rows)
         if room is None or rows[0] % share or list(rows) != list(range(rows[0], rows[0] + share)):
@@ -46,7 +46,7 @@ class Choice:
 
 
 def _room(sample: Sample, n: int) -> int | None:
-    """How many groups a worker may keep at a step; None where no count is asked for."""
+    """How many groups a worker may keep at a step. None if there is no count."""
     if n < 1:
         return None
     counts = [] if sample.groups_per_step is None else [sample.groups_per_step]

@@ -1,9 +1,9 @@
 """The end of a training: what its workers still hold is written before they are killed.
 
-Workers belong to the trainer's process. When that ends, Ray kills them at once, and rollouts
-that are not decoded yet would be lost, and so would the trainer's own last facts be if Ray
-ended its process the hard way. So when `fit` is over, however it ended, everybody is asked to
-write, and the answers are waited for, but not for long.
+Workers belong to the trainer's process. When it ends, Ray kills them at once, and rollouts that
+are not decoded yet would be lost. The trainer's own last facts would be lost, too, if Ray killed
+its process. So when `fit` ends, normally or not, every process is asked to write, and we wait for
+the answers, but not for long.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from . import worker
 from .patching import seams
 
 _MANAGERS = ("agent_loop_manager", "async_rollout_manager")
-"""Where a trainer has the workers: v1, and the legacy one with those built on it."""
+"""Where a trainer keeps its workers: the v1 trainer, and the legacy one and its recipes."""
 
 
 def patch(owner: Any, path: str) -> None:
-    """The method `fit` of a trainer, and of classes that have it from there."""
+    """The method `fit` of a trainer, and of classes that inherit it."""
     seams.wrap(owner, path, _write_all, _fit)
 
 
@@ -80,7 +80,7 @@ def _is_written(answer: Any) -> bool:
 
 
 def write(_: Any = None) -> bool:
-    """In a worker, or here: write what is recorded so far. False: it takes too long."""
+    """Write what this process has recorded so far. False if that takes too long."""
     run = capture.active()
     if run is None:
         return True

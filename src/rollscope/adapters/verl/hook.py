@@ -1,10 +1,10 @@
-"""Attaching to verl, and only when somebody asked.
+"""Attaching to verl, but only when somebody asked.
 
-Until then none of verl's functions is replaced. What waits is a description of one attribute:
-`AgentLoopWorker`, `PPOTrainer` and `RayPPOTrainer` all begin with `self.config = config`, and
-that assignment is where verl's own configuration is read. If it says
-`actor_rollout_ref.rollout.trace.backend=rollscope`, or a run is active, or `ROLLSCOPE=on`,
-the functions are wrapped; else nothing happens.
+Until then no function of verl is replaced. Only a descriptor waits for one attribute:
+`AgentLoopWorker`, `PPOTrainer` and `RayPPOTrainer` all begin with `self.config = config`, and at
+that assignment we read verl's own configuration. If it says
+`actor_rollout_ref.rollout.trace.backend=rollscope`, or a run is active, or `ROLLSCOPE=on` is set,
+verl's functions are watched. Otherwise nothing happens.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ BACKEND = "rollscope"
 _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 _LEGACY, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
 _SEPARATE = "verl.experimental.separation.ray_trainer"
-"""What `fully_async_policy` and `one_step_off_policy` are built on: it has `compute_advantage`
-under a name of its own."""
+"""`fully_async_policy` and `one_step_off_policy` are built on it. It has imported
+`compute_advantage` under a name of its own."""
 
 _CONFIGURED = {
     (_AGENT_LOOP, "AgentLoopWorker"): "worker",
     (_LEGACY, "RayPPOTrainer"): "trainer",
     (_V1, "PPOTrainer"): "trainer",
 }
-"""Classes whose instances are given verl's whole configuration as `self.config`."""
+"""Classes whose instances get verl's whole configuration as `self.config`."""
 
 
 def _watching(watchers: Mapping[str, Watcher]) -> Callable[[ModuleType], Any]:
@@ -66,12 +66,12 @@ _PATCHES: dict[str, dict[str, Callable[[ModuleType], Any]]] = {
         "verl.utils.tracking": _watching({"Tracking.log": trainer.metrics}),
     },
 }
-"""What is wrapped where. A trainer's process must not wrap the worker's class: it sends that
-class to Ray, and functions that are not the ones verl defined would be sent by value."""
+"""What is watched where. A trainer's process must not touch the worker's class. It sends that
+class to Ray, and functions that verl did not define would be sent by value."""
 
 
 def wait() -> None:
-    """Look at verl's configuration as soon as there is one. Replaces no function."""
+    """Look at verl's configuration as soon as there is one. This replaces no function."""
     for (module, name), role in _CONFIGURED.items():
         when_imported(module, _watch(name, role))
 
@@ -97,7 +97,7 @@ def _watch(name: str, role: str) -> Callable[[ModuleType], None]:
 
 
 class _Config:
-    """A `config` attribute that is looked at when it is set, and else behaves like any other."""
+    """A `config` attribute that we look at when it is set. It behaves like any other."""
 
     def __init__(self, role: str) -> None:
         self.role = role
@@ -110,7 +110,7 @@ class _Config:
 
 
 def _patch_class(cls: type, role: str) -> None:
-    """An actor's own class, into which Ray has copied the methods of its bases."""
+    """Watch an actor's own class, into which Ray has copied the methods of its bases."""
     legacy = sys.modules.get(_LEGACY)
     if role == "worker":
         worker.patch_class(cls)
@@ -148,7 +148,7 @@ def _select(config: Any, path: str) -> Any:
 
 
 def _plain(config: Any) -> dict[str, Any] | None:
-    """The configuration as JSON: interpolations that cannot be resolved stay as they are."""
+    """The configuration as JSON. Interpolations stay as they are written."""
     if config is None:
         return None
     from omegaconf import OmegaConf
@@ -193,7 +193,7 @@ def _guarded(role: str, patch: Callable[[ModuleType], Any]) -> Callable[[ModuleT
 
 
 def _patch_ops(rollout_trace: ModuleType) -> None:
-    """Every method marked with verl's `rollout_trace_op`, marked already or later on.
+    """Watch every method that is marked with verl's `rollout_trace_op`, now or later.
 
     verl's own wrapper stays inside ours, so its own backends go on as before.
     """
@@ -220,7 +220,7 @@ def _patch_ops(rollout_trace: ModuleType) -> None:
 
 
 def _codes_of(decorator: Callable[..., Any]) -> set[Any]:
-    """The code that verl's decorator puts around a method, by which it is recognised."""
+    """The code that verl's decorator puts around a method. Marked methods are found by it."""
 
     async def async_example(self: Any) -> None: ...
 

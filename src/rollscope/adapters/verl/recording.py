@@ -1,9 +1,9 @@
 """What happens inside one agent loop, noted while it runs.
 
-The job of the current task is a context variable, so that any number of loops may be
-interleaved in one event loop. Noting costs little: token lists are copied once per call of
-the engine, other arguments are snapshotted without their token lists (verl hands the whole
-prompt to every call; keeping it each time would grow with the square of the turns).
+The job of the current task is a context variable, so that any number of loops may run
+interleaved in one event loop. Noting costs little. Token lists are copied once per call of the
+engine. Other arguments are snapshotted without their token lists, because verl hands the whole
+prompt to every call, and keeping it each time would grow with the square of the turns.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ...capture.context import Here, here, inside
-from ...capture.live import LiveRollout
-from ...model import Error, Span, ToolCall
+from ...capture.live import LiveRollout, error_of
+from ...model import Span, ToolCall
 from .._record import Later
 from .._seam import Watching
 from .convert import Generation, Job
@@ -37,7 +37,7 @@ _LONG = 16  # a list of more numbers than this is a row of tokens, not an argume
 
 
 def traced(method: Callable[..., Any]) -> Any:
-    """A method that becomes a span of the agent loop it is called in, and else is as before."""
+    """The method, with its calls inside an agent loop recorded as spans."""
     label = method.__qualname__
 
     def call(**arguments: Any) -> Watching:
@@ -80,7 +80,7 @@ def _end(job: Job, span: Span, result: Any = None, error: BaseException | None =
     span.end = time.time()
     prompt = span.meta.pop("prompt_ids", None)
     if error is not None:
-        span.error = Error(type=type(error).__name__, text=str(error) or None)
+        span.error = error_of(error)
         return
     span.outputs = snapshot(result)
     if prompt is not None and getattr(result, "token_ids", None) is not None:

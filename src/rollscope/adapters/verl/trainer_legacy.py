@@ -1,8 +1,8 @@
 """What the legacy trainer, and those built on it, learn about a rollout later.
 
-They have no name for a row and sort their batches anew for balance. So each row is known by
-its uid and its tokens, noted when the batch came back from the workers: in the trainer's own
-process, or, with `fully_async_policy`, when it is taken out of the queue.
+They have no name for a row, and they reorder their batches for balance. So each row is known by
+its uid and its tokens. These are noted when the batch comes back from the workers, in the
+trainer's own process, or, with `fully_async_policy`, when it is taken out of the queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REMEMBERED = 2**17
 
 
 class _KnownRows:
-    """The rows that came back from the workers, so that they are known again later."""
+    """The rows that came back from the workers, so that they are recognised later."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, bytes], list[str]] = {}
@@ -44,7 +44,7 @@ class _KnownRows:
             del self._keys[next(iter(self._keys))]
 
     def find(self, data: Any, batch: Mapping[str, Any]) -> list[str | None]:
-        """The key of each row. Equal rows of one group are taken in order: they are equal."""
+        """The key of each row. Equal rows of one group are taken in order; they are the same."""
         left: dict[tuple[str, bytes], list[str]] = {}
         found: list[str | None] = []
         for i, uid in enumerate(data.non_tensor_batch.get("uid", ())):
@@ -72,7 +72,7 @@ def patch(module: ModuleType) -> None:
 
 
 def patch_class(owner: Any, prefix: str = "") -> None:
-    """The methods of a trainer, and of classes that have them from it."""
+    """The methods of a trainer, and of classes that inherit them."""
     watchers: dict[str, Watcher] = {
         prefix + "_update_actor": _update_actor,
         prefix + "_compute_reward_colocate": _reward_colocate,
@@ -82,7 +82,7 @@ def patch_class(owner: Any, prefix: str = "") -> None:
 
 
 def patch_advantage(module: ModuleType) -> None:
-    """`compute_advantage`, in whichever module's name a trainer calls it."""
+    """`compute_advantage`, in every module that a trainer calls it from."""
     seams.watch(module, {"compute_advantage": _advantage}, LOST)
 
 
@@ -107,8 +107,8 @@ def _update_actor(self: Any, batch: Any) -> Watching:
 
 
 def _trained_step(trainer: Any) -> int:
-    """The step that verl's own metrics of this update stand at. `fully_async_policy` counts
-    the versions of the weights: what is trained now becomes the next one."""
+    """The step of verl's own metrics of this update. `fully_async_policy` counts versions of
+    the weights; what is trained now becomes the next version."""
     version = getattr(trainer, "current_param_version", None)
     return int(trainer.global_steps) if version is None else int(version) + 1
 
@@ -168,7 +168,7 @@ def _note(manager: Any, prompts: Any, output: Any) -> None:
 
 
 def _drop_padding(manager: Any, prompts: Any) -> None:
-    """verl fills a validation batch up with copies of its first rows, and throws them away."""
+    """verl fills a validation batch up with copies of its first rows, and drops them later."""
     uids, rows = (prompts.non_tensor_batch.get(name) for name in ("uid", "priority"))
     if uids is None or rows is None:
         return
@@ -186,15 +186,15 @@ def _drop_padding(manager: Any, prompts: Any) -> None:
 def addition_process(output: Any) -> Watching:
     """`fully_async_policy`: its trainer puts batches together out of a queue, a group each.
 
-    This function gets every group on its way into a batch. Nothing in the trainer's own module
-    would do: Ray sends that class by value, and its methods have names of their own.
+    This function gets every group on its way into a batch. We cannot watch the trainer's own
+    module: Ray sends its class by value, and the methods there have their own names.
     """
     _known.note(_group_rows(output))
     yield
 
 
 def _group_rows(group: Any) -> Iterable[tuple[Any, str, Mapping[str, Any], int]]:
-    """The rows of one group, which one worker made in one go: their order is their place."""
+    """The rows of one group. One worker made them in one go, so their order is their place."""
     batch = batch_on_host(group.batch, _ROW)
     for i, uid in enumerate(group.non_tensor_batch["uid"]):
         yield uid, row_key("train", None, uid, i), batch, i

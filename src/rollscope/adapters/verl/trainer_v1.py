@@ -1,6 +1,6 @@
 """What the v1 trainer learns about a rollout later: advantage and fate.
 
-It names its rows `{uid}_{session}_{output}`, which leads to the rollout's key.
+It names its rows `{uid}_{session}_{output}`. From this we make the rollout's key.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _sessions(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> dict[st
 
 
 def _annotate(data: Any, meta: Any, rewards_are_late: bool) -> set[str]:
-    """Write advantages down. Returns the rollouts of which no token is left to train on."""
+    """Record advantages. Returns the rollouts that have no token left to train on."""
     run = capture.active()
     if run is None or meta is None:
         return set()
@@ -107,7 +107,7 @@ def _annotate(data: Any, meta: Any, rewards_are_late: bool) -> set[str]:
 
 
 def _joined(pieces: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """The streams of a rollout's rows, one behind the other, where every row has them."""
+    """The streams of a rollout's rows, one after the other, if every row has them."""
     names = set.intersection(*(set(piece) for piece in pieces)) if pieces else set()
     return {name: [v for piece in pieces for v in piece[name]] for name in sorted(names)}
 
@@ -126,7 +126,7 @@ def evicted(self: Any, eviction_reasons: Any) -> Watching:
 
 
 def cleared(self: Any, partition_id: str, uids: set[str]) -> Watching:
-    """`ReplayBuffer._clear_groups`: these, and those that there are too many of."""
+    """`ReplayBuffer._clear_groups`: these groups, and those beyond the batch size."""
     rows = {k: t for k, t in self.partitions[partition_id].items() if partition_id != "val"}
     why = _reasons.get() or {}
     for uid in uids:

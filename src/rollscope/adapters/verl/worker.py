@@ -1,9 +1,8 @@
 """Recording in verl's agent-loop workers: the legacy class and the v1 class alike.
 
-`_run_agent_loop` is one rollout from beginning to end, whatever becomes of it;
-`_compute_score` is where outputs and reward stand together. Both belong to
-`AgentLoopWorker`, from which the v1 worker inherits. Text is decoded on a thread of our own,
-never in the rollouts' event loop.
+`_run_agent_loop` runs one rollout from beginning to end, whatever becomes of it.
+`_compute_score` has outputs and reward together. Both belong to `AgentLoopWorker`, from which the
+v1 worker inherits. Text is decoded on our own thread, never in the rollouts' event loop.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ def patch(module: ModuleType) -> None:
 
 
 def patch_class(owner: Any, prefix: str = "") -> None:
-    """The methods of a worker, and of classes that have them from it."""
+    """The methods of a worker, and of classes that inherit them."""
     seams.wrap(owner, prefix + "_run_agent_loop", _job, _run_agent_loop)
     seams.watch(owner, {prefix + "_compute_score": _compute_score}, LOST)
 
 
 def patch_tools(module: ModuleType) -> None:
-    """Function tools are called without verl's own decorator: take the place that calls them."""
+    """Function tools are called without verl's own decorator. So we watch their caller."""
     seams.wrap(module, "ToolAgentLoop._call_tool", lambda: None, traced)
 
 
@@ -56,9 +55,9 @@ def patch_tools(module: ModuleType) -> None:
 
 
 class _Share:
-    """The agent loops that one call began in one go: a worker's share of a batch.
+    """The agent loops that one call began: a worker's share of a batch.
 
-    All coroutines exist before the first of them runs, so by then groups can be seen whole.
+    All coroutines exist before the first of them runs. By then whole groups can be seen.
     """
 
     def __init__(self) -> None:
@@ -66,7 +65,7 @@ class _Share:
         self._begun: dict[int, Recording | None] = {}
 
     def begin(self, job: Job) -> Recording | None:
-        """The recording of this job; all jobs that are waiting begin with the first."""
+        """The recording of this job. The first job begins all that are waiting."""
         jobs, self.jobs = self.jobs, []
         if jobs:
             _find_places(jobs)
@@ -77,7 +76,7 @@ class _Share:
 
 
 def _find_places(jobs: list[Job]) -> None:
-    """The places in their groups of rollouts whose sessions verl does not number."""
+    """Find the places of rollouts in their groups, if verl does not number their sessions."""
     fields = [job.fields for job in jobs]
     groups = [_group(job) for job in jobs]
     if any(g is None for g in groups) or "session_id" in fields[0]:
@@ -89,7 +88,7 @@ def _find_places(jobs: list[Job]) -> None:
 
 
 def _chosen(jobs: list[Job]) -> dict[int, bool]:
-    """Which of a legacy worker's share a `Sample` keeps, where groups may be cut; else empty."""
+    """Which jobs of a legacy worker's share a `Sample` keeps, if groups may be cut."""
     run = capture.active()
     sample = None if run is None else run.setup.sample
     if sample is None or any(job.place is None or "priority" not in job.fields for job in jobs):
@@ -104,8 +103,8 @@ _choice = Choice()
 
 
 def _order(jobs: list[Job]) -> Callable[[Job], tuple[bool, float]]:
-    """Where only some groups are kept and `_chosen` cannot tell which, the first ones are: in
-    the order of their hashes, those that are cut between workers last."""
+    """The order in which jobs begin. If only some groups are kept and `_chosen` cannot tell which,
+    the first are: by their hashes, with groups that are cut between workers last."""
     sizes = Counter(_group(job) for job in jobs)
 
     def order(job: Job) -> tuple[bool, float]:
@@ -126,7 +125,7 @@ _shares: weakref.WeakKeyDictionary[Any, _Share] = weakref.WeakKeyDictionary()
 def _run_agent_loop(method: Callable[..., Any]) -> Callable[..., Any]:
     look = Look(method, _job)
 
-    # Not a coroutine function: what stands before the first await is done in the batch's order.
+    # Not a coroutine function: what comes before the first await is done in the batch's order.
     def run_agent_loop(*args: Any, **kwargs: Any) -> Any:
         start = functools.partial(method, *args, **kwargs)
         job = share = tokenizer = None
@@ -218,7 +217,7 @@ def _job(
 
 
 def _field(value: Any) -> Any:
-    """A dataset field as it is now: rows are mutable, and tools may change them."""
+    """A dataset field as it is now. Rows are mutable, and tools may change them."""
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, list) or getattr(value, "ndim", 0) == 1:
