@@ -236,7 +236,7 @@ def test_an_export_says_what_is_wrong_and_what_to_type(
         (["hf"], "--out FOLDER"),
         (["hf", "--out", str(full)], "remove it or name another"),
         (["jsonl", "--out", str(tmp_path / "no" / "x")], f"there is no folder {tmp_path / 'no'}"),
-        (["jsonl", "--redact", "regex=("], "is no regular expression"),
+        (["jsonl", "--redact", "regex=("], "is not a regular expression"),
         (["jsonl", "--redact", "mails"], "'mails' is not known"),
         (["jsonl:x=1", "--out", str(tmp_path / "x")], "takes no options, but got 'x=1'"),
     ):

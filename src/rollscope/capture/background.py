@@ -69,11 +69,11 @@ class Background:
     # -- the callers' side -------------------------------------------------------------
 
     def put(self, entry: Entry) -> bool:
-        """Hand an entry over. False: there was no room, it is dropped and counted."""
+        """Hand an entry over. False: there was no room, so it was dropped and counted."""
         with self._put_lock:
             if self._closed:
                 self._drop(entry.kind, self._closed)
-                report("run", f"something was {self._closed} and is not recorded")
+                report("run", f"a record was {self._closed}, so it is lost")
                 return False
             queued = self._put_bytes - self._done_bytes
             if queued + entry.size > self._limit and not _is_small_end(entry):
@@ -91,13 +91,14 @@ class Background:
         limit = f"{self._limit / 1e6:.0f} MB"
         if entry.size > self._limit:
             self._drop(entry.kind, "larger than the queue")
-            text = f"one of {entry.size / 1e6:.0f} MB does not fit into {limit} and is dropped."
+            size = f"{entry.size / 1e6:.0f} MB"
+            text = f"a record of {size} is larger than the queue ({limit}) and was dropped."
         elif self._blocked:
             self._drop(entry.kind, self._blocked.reason)
             return
         else:
             self._drop(entry.kind, "queue full")
-            text = f"rollouts come faster than they can be written; new ones are dropped ({limit})."
+            text = f"the queue ({limit}) is full, because writing is too slow: records are dropped."
         report("queue", f"{text} Record fewer (Sample) or raise ROLLSCOPE_QUEUE.")
 
     def drop(self, kind: str, reason: str) -> None:
@@ -145,8 +146,8 @@ class Background:
         if self._thread.is_alive():
             report(
                 "finish",
-                f"the disk takes too long: the program ends after {wait:.0f} s, and "
-                "what was not written by then is lost",
+                f"the disk is too slow: the program ends after {wait:.0f} s, and what is not "
+                "written by then is lost",
             )
 
     def flush(self, wait: float) -> bool:
@@ -279,7 +280,9 @@ class Background:
 
     def _block(self, why: CannotWrite) -> None:
         self._blocked = why
-        report("recording", f"{why.text}. What comes is kept in memory, then dropped and counted.")
+        report(
+            "recording", f"{why.text}. New records are kept in memory while they fit, then dropped."
+        )
 
     def _beat(self) -> None:
         self._next_beat = steady() + self._beat_every

@@ -143,8 +143,8 @@ def child_env() -> dict[str, str]:
 
 
 def _redact_text(redact: Any) -> str:
-    """As the environment has it. A function without a name cannot be carried over, and then
-    the other process does not record: nothing is written that should have been cleaned."""
+    """The redaction as a variable of the environment. A function without a name cannot be passed
+    on. The other process then records nothing, rather than what should have been cleaned."""
     items = [redact] if isinstance(redact, str) or callable(redact) else list(redact)
     names = [
         item if isinstance(item, str) else f"{item.__module__}:{item.__qualname__}"
@@ -212,8 +212,8 @@ _finished_by: tuple[int, Any] | None = None
 
 
 def _finish_with_multiprocessing() -> None:
-    """Its children end without atexit, or without what was registered there before the fork;
-    but they call finalizers of their own."""
+    """Finish runs at the end of a child of multiprocessing. It does not call what was registered
+    with atexit before the fork, but it calls its own finalizers."""
     global _finished_by
     process, util = map(sys.modules.get, ("multiprocessing.process", "multiprocessing.util"))
     if process is None or util is None or process.parent_process() is None:

@@ -13,7 +13,7 @@ from .problems import report
 
 
 def named_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Facts by the names they are stored under; unknown ones are refused by name."""
+    """Facts by the names they are stored under. An unknown one is reported and left out."""
     named: list[tuple[str, Any]] = []
     for name, value in facts.items():
         head, dot, _ = name.partition(".")
@@ -34,7 +34,7 @@ def named_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
             known = ", ".join((*FIELD_FACTS, *DICT_FACTS, *SET_FACTS, "note", "streams"))
             report(
                 "annotate",
-                f"{name!r} is not known and was left out; known are {known}. Put your own things "
-                f"into meta={{{name!r}: ...}}.",
+                f"{name!r} is not known, so it was left out. Known facts: {known}. Use "
+                f"meta={{{name!r}: ...}} for your own.",
             )
     return named

@@ -1,4 +1,4 @@
-"""Sinks, as far as capture knows them: an interface that others fill.
+"""All that capture knows of sinks: an interface.
 
 Sinks read the store, so they stand above capture, and capture imports none of them. The package
 `rollscope` stands above both: its `__init__.py` hands the sinks in. They are loaded when a run
@@ -21,7 +21,7 @@ class Follower(Protocol):
         """Called with every heartbeat. Returns what went wrong, in words."""
 
     def finish(self, wait: float) -> str:
-        """Called after the writer has ended. Waits at most so many seconds; says how it went."""
+        """Called after the writer has ended. Waits at most `wait` seconds and says how it went."""
 
 
 class Sinks(Protocol):
@@ -35,4 +35,4 @@ class Sinks(Protocol):
 
 
 sinks: Callable[[], Sinks]
-"""Gives the sinks. `rollscope/__init__.py` sets it."""
+"""Returns the sinks. `rollscope/__init__.py` sets it."""

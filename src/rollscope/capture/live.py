@@ -167,7 +167,7 @@ class LiveRollout:
         """Set fields of the rollout: `r.set(stop_reason="length", truncated=True)`."""
         for name, value in fields.items():
             if name not in _HEAD_FIELDS:
-                raise TypeError(f"{name!r} is no field of a rollout that can be set")
+                raise TypeError(f"{name!r} cannot be set: it is not a field of a rollout")
             if name in ("meta", "sampling"):
                 value = {**getattr(self._head, name), **value}
             setattr(self._head, name, value)
@@ -191,7 +191,7 @@ class LiveRollout:
             self.end(error)
 
     def begin(self) -> None:
-        """Show that it has begun. `with` does this."""
+        """Record that it has begun. `with` does this."""
         run, head = self._run, self._head
         if not self._is_on or run is None:
             return
@@ -229,7 +229,7 @@ class LiveRollout:
     # -- spans -------------------------------------------------------------------------
 
     def snapshot(self, span: LiveSpan, inputs: dict[str, Any]) -> dict[str, Any]:
-        """A copy of a call's arguments; a list that goes on from the last call's is cut short."""
+        """A copy of a call's arguments. Of a list that continues the last call's, only the rest."""
         return {name: self._argument(span, name, value) for name, value in inputs.items()}
 
     def _argument(self, span: LiveSpan, name: str, value: Any) -> Any:

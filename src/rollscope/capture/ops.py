@@ -52,7 +52,7 @@ def _begin(function: Marked, args: Any, kwargs: Any) -> LiveSpan | None:
 
 
 class Marked:
-    """What is known of a marked function: its name and how its arguments are called."""
+    """A marked function: its name, and the names of its arguments."""
 
     def __init__(self, function: Any, name: str | None) -> None:
         full = getattr(function, "__qualname__", type(function).__qualname__)
@@ -156,7 +156,7 @@ def _coroutine(function: Any, known: Marked, begin: Begin) -> Any:
 
 
 class _Items:
-    """What a generator gave, as it was when it gave it."""
+    """The items of a generator, copied when it yielded them."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []

@@ -26,7 +26,7 @@ _MOST = 100  # different problems that are kept; the rest is only counted
 class Problems:
     """What went wrong in this process, each text once with its count.
 
-    A run that begins after others ended has only its own: what they told is subtracted.
+    A run reports only its own: problems that earlier runs have reported are subtracted.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Problems:
             return seen.count == self._told.get(text, 0) + 1
 
     def told(self) -> dict[str, int]:
-        """What runs that ended have told, by text and count."""
+        """How often earlier runs have reported each text."""
         with self._lock:
             return dict(self._told)
 
@@ -75,13 +75,13 @@ problems = Problems()
 
 
 def report(where: str, text: str) -> None:
-    """Say once, loudly, that something is not as it should be, and keep it for `doctor`."""
+    """Warn once that something is wrong, and keep it for `doctor`."""
     if problems.add(f"{where}: {text}"):
         logger.warning("rollscope: %s: %s", where, text)
 
 
 class _Odd(list[str]):
-    """Collects what the wire form could not hold; every note goes to the problems at once."""
+    """A list of notes about values that the wire form cannot hold. Each is reported at once."""
 
     def append(self, text: str) -> None:
         report("not stored as given", text)

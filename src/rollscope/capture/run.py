@@ -137,7 +137,7 @@ class Run:
         swallowed("run.log", error)
 
     def _prepared(self, batch: list[Rollout], groups: Mapping[str, int] | None) -> list[Rollout]:
-        """Those of a batch that the sample keeps, their tensors brought to the host."""
+        """The rollouts of a batch that the sample keeps, with their tensors on the host."""
         if self._sampler is not None:
             with guard("run.log: sampling"):
                 keep = self._sampler.keep(batch, is_batch=len(batch) > 1, groups=groups)
@@ -208,7 +208,7 @@ class Run:
         `rollout` is its id; or give the `key` that it was logged with. Facts are fields of
         the rollout (`reward`, `advantage`, `fate`, `fate_reason`, `trained_step`, ...), the
         dicts `rewards`, `reward_texts`, `meta`, and `label`, `flag`, `note`. `streams` are
-        values per token of the rollout (or of `message`). None says nothing.
+        values per token of the rollout (or of `message`). A fact that is None is ignored.
         """
         if self._is_off:
             return
@@ -280,7 +280,7 @@ class Run:
         return self._background.put(Entry(line, "rollouts", id, phase))
 
     def put_piece(self, line: wire.Line, id: str, is_own: bool = True) -> bool:
-        """What a live rollout grew by; one of another process is only handed on."""
+        """A new message or span of a live rollout. `is_own`: the rollout began in this process."""
         return self._background.put(Entry(line, "pieces", id, "more" if is_own else "whole"))
 
     # -- its life ----------------------------------------------------------------------
@@ -377,7 +377,7 @@ class Run:
         return text + (f"; {count} problems: rollscope doctor" if count else "")
 
     def after_fork(self) -> None:
-        """In the child: a new writer and an empty queue. What the parent queued, it writes."""
+        """In the child: a new writer and an empty queue. The parent writes what it has queued."""
         if not self._is_finished:
             self._sampled_out = 0
             self.before_finish = []  # the parent hands its own things over
@@ -399,7 +399,7 @@ def _from_dict(given: Mapping[str, Any]) -> Rollout:
 
 
 def _prompt_task(messages: list[Message]) -> str | None:
-    """A hash of what was asked: everything before the policy's first message."""
+    """A hash of the prompt: everything before the policy's first message."""
     known = [as_message(message) for message in messages]
     texts: list[str] = []
     for message in known[: prompt_size(known)]:

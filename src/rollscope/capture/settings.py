@@ -32,7 +32,7 @@ class Option(NamedTuple):
     expected: str
     """What a value looks like, for the docs and for the warning about a bad one."""
     default: str
-    """What holds when it is not set, in words."""
+    """What applies if it is not set, in words."""
     doc: str
 
 

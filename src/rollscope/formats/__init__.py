@@ -1,12 +1,12 @@
 """Import and export of files that others write and read.
 
-One module a format, all of the same shape. Of a format that can be imported:
+Each format is one module. To be imported, it has:
 
-    recognise(path) -> bool                         is this file (or folder) ours? By content.
+    recognise(path) -> bool                         is this file or folder ours, by its content?
     read(path) -> Iterator[Rollout | Problem]       streaming; a bad line is a Problem, not the end
-    read_metrics(path) -> Iterator[(step, values)]  where the trainer's own numbers lie beside
+    read_metrics(path) -> Iterator[(step, values)]  if the trainer's own numbers lie beside it
 
-Of one that can be exported, one of these:
+To be exported, it has one of:
 
     write(rollouts, file) -> LineCount              lines of text
     writer(reader, plan, cleaner) -> ShardWriter    a folder of files
@@ -68,15 +68,15 @@ class Exporter(NamedTuple):
     unit: str = "rollouts"
     """What one line or row is."""
     by_group: bool = False
-    """Compares siblings, so they must come one after the other."""
+    """It compares siblings, so they must come one after the other."""
     has_tags: bool = True
-    """Takes labels and flags in `meta`, because it has no table of facts."""
+    """Labels and flags go into `meta`, because it has no table of facts."""
 
 
 EXPORTERS = {
-    "jsonl": Exporter("rollscope.formats.jsonl", "one line a rollout, everything in it"),
+    "jsonl": Exporter("rollscope.formats.jsonl", "one line per rollout, with everything in it"),
     "sft": Exporter(
-        "rollscope.formats.sft", "one line a conversation, for fine-tuning", "conversations"
+        "rollscope.formats.sft", "one line per conversation, for fine-tuning", "conversations"
     ),
     "pairs": Exporter(
         "rollscope.formats.pairs",
@@ -84,7 +84,7 @@ EXPORTERS = {
         "pairs",
         by_group=True,
     ),
-    "atif": Exporter("rollscope.formats.atif", "ATIF trajectories, one a line"),
+    "atif": Exporter("rollscope.formats.atif", "ATIF trajectories, one per line"),
     "parquet": Exporter(
         "rollscope.formats.parquet", "the five tables of the open format", has_tags=False
     ),
@@ -98,7 +98,7 @@ def reader(name: str) -> ModuleType:
     """The module that reads this format."""
     if name not in READERS:
         known = ", ".join(READERS)
-        raise UnknownFormat(f"no format is called {name!r}; known are: {known}")
+        raise UnknownFormat(f"there is no format {name!r}. Known formats: {known}")
     return importlib.import_module(READERS[name])
 
 
@@ -110,8 +110,8 @@ def detect(path: Path) -> str:
                 return name
     known = ", ".join(READERS)
     raise UnknownFormat(
-        f"{path}: not recognised as any known format ({known}); "
-        "name one: rollscope import FORMAT PATH"
+        f"{path}: no known format recognises it ({known}). "
+        "Name the format: rollscope import FORMAT PATH"
     )
 
 
@@ -122,7 +122,7 @@ def read(path: Path, name: str | None = None, mapping: str = "") -> Iterator[Rol
     """
     if mapping:
         if name not in (None, "columns"):
-            raise UnknownFormat(f"a mapping goes with the format columns, not {name!r}")
+            raise UnknownFormat(f"only the format columns takes a mapping, not {name!r}")
         columns.parse(mapping)
         return columns.read(path, mapping)
     found: Iterator[Rollout | Problem] = reader(name or detect(path)).read(path)
@@ -155,7 +155,7 @@ def export(
 ) -> ExportState:
     """Write what the plan asks for to `out`, from where an earlier try stopped.
 
-    `rows` finds the rollouts, in order, with what tells their groups.
+    `rows` finds the rollouts, in order, with the fields that tell their groups.
     """
     from ..store.read.outgoing import outgoing
 

@@ -28,7 +28,7 @@ def text(value: Any) -> str | None:
 
 
 def arguments(value: Any) -> Any:
-    """Arguments of a tool call as an object, where what the model wrote is one."""
+    """Arguments of a tool call: an object, if the model wrote one."""
     if isinstance(value, str):
         try:
             parsed = json.loads(value)

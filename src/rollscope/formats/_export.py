@@ -42,15 +42,15 @@ Read = Callable[[Iterable[str]], "Iterator[StoredRollout]"]
 
 
 class LineCount(NamedTuple):
-    """What a format's `write` did."""
+    """How much a format's `write` has written."""
 
     lines: int
     left_out: Mapping[str, int] = MappingProxyType({})
-    """What is not in it, by why."""
+    """How much was left out, by reason."""
 
 
 class ExportPlan(msgspec.Struct, frozen=True):
-    """What was asked for."""
+    """What the export was asked for."""
 
     format: str
     store: str
@@ -60,7 +60,7 @@ class ExportPlan(msgspec.Struct, frozen=True):
 
 
 class ExportState(msgspec.Struct):
-    """How far it is."""
+    """How far the export is."""
 
     total: int
     secret: str
@@ -83,14 +83,14 @@ class ShardWriter(Protocol):
         """Write one shard into `folder` and sync it."""
 
     def finish(self, folder: Path, state: ExportState) -> Path:
-        """Write what comes last. Returns the file or folder inside that is the export."""
+        """Write what comes last. Returns the finished file or folder inside `folder`."""
 
 
 class Export:
     """One export, from its first rollout or from where it stopped."""
 
     def __init__(self, out: Path, plan: ExportPlan, rows: Callable[[], Iterable[Grouped]]) -> None:
-        """`rows` finds the rollouts, in order, with what tells their groups."""
+        """`rows` finds the rollouts, in order, with the fields that tell their groups."""
         self.out = out
         self.folder = out.with_name(out.name + ".partial")
         self._check(plan)
@@ -104,7 +104,7 @@ class Export:
         self.state = msgspec.json.decode(data, type=ExportState)
 
     def cleaner(self, clean: Redactor | None) -> Cleaner | None:
-        """Hashes redacted names as the shards have them that are written already."""
+        """The redaction of this export. It hashes names as in the shards already written."""
         return None if clean is None else Cleaner(clean, bytes.fromhex(self.state.secret))
 
     def run(self, writer: ShardWriter, read: Read) -> ExportState:
@@ -129,7 +129,7 @@ class Export:
         if not self.out.parent.is_dir():
             raise CannotExport(f"--out {self.out}: there is no folder {self.out.parent}")
         if self.out.is_dir() and any(self.out.iterdir()):
-            raise CannotExport(f"--out {self.out}: it is there already; remove it or name another")
+            raise CannotExport(f"--out {self.out}: it is not empty; remove it or name another")
         try:
             begun = msgspec.json.decode((self.folder / "plan.json").read_bytes(), type=ExportPlan)
         except (FileNotFoundError, msgspec.MsgspecError):
@@ -137,9 +137,9 @@ class Export:
         if begun != plan:
             odd = [f for f in ExportPlan.__struct_fields__ if getattr(begun, f) != getattr(plan, f)]
             raise CannotExport(
-                f"{self.folder} is another export that was interrupted: its {odd[0]} is "
+                f"{self.folder} belongs to another export that was interrupted: its {odd[0]} is "
                 f"{getattr(begun, odd[0])!r}, not {getattr(plan, odd[0])!r}. "
-                f"Continue that one, or remove the folder, or name another --out"
+                f"Continue that one, remove the folder, or choose another --out"
             )
 
     def _choose(self, rows: Iterable[Grouped]) -> int:

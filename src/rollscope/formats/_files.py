@@ -104,7 +104,7 @@ def first(path: Path) -> Any:
 
 
 def seconds(text: Any) -> float | None:
-    """An ISO date as Unix seconds; None if it is none."""
+    """An ISO date as Unix seconds; None if it is not one."""
     return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
 
 

@@ -24,14 +24,14 @@ class TableRow(NamedTuple):
     """One row, and the files it belongs to."""
 
     file: str
-    """How the names of its files begin, from the export's folder on: `data/train`."""
+    """The beginning of its files' names, inside the export's folder: `data/train`."""
     values: Mapping[str, Any]
     left_out: str | None = None
-    """What of the rollout is not in it."""
+    """The part of the rollout that is not in it."""
 
 
 class Tables:
-    """Parquet files of one table, one a shard: `<file>-00000.parquet`."""
+    """Parquet files of one table, one per shard: `<file>-00000.parquet`."""
 
     def __init__(
         self,

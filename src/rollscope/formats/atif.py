@@ -69,7 +69,7 @@ def convert(body: Mapping[str, Any]) -> Rollout:
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
-    """One trajectory a line."""
+    """One trajectory per line."""
     count = 0
     for rollout in rollouts:
         out.write(line(trajectory(rollout)) + b"\n")

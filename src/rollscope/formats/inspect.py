@@ -1,4 +1,4 @@
-"""Inspect logs: `.eval` (a zip of JSON members) and `.json`, one rollout a sample.
+"""Inspect logs: `.eval` (a zip of JSON members) and `.json`, one rollout per sample.
 
 Large strings lie in `attachments` and are put back. Values "C", "I", "P", "N" become the
 numbers that Inspect's own `value_to_float` gives them; the letter stays in `meta`.

@@ -1,10 +1,10 @@
-"""JSON lines: a rollout a line. The default format, in and out.
+"""JSON lines, one rollout per line. The default format, in and out.
 
 Two shapes are read, and may be mixed:
 
 - Rollscope's own: an object with the fields of `Rollout`, as `rollscope export jsonl` writes.
 - Chat: `{"messages": [...], "reward": 1.0, ...}` with OpenAI-style messages, or `prompt` (text
-  or messages) and `completion` / `response`. Keys that are no field of a rollout go to `meta`.
+  or messages) and `completion` / `response`. Keys that are not fields of a rollout go to `meta`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
-    """One line a rollout, as `read` takes it."""
+    """One line per rollout, in the form that `read` takes."""
     count = 0
     for rollout in rollouts:
         out.write(encode(rollout) + b"\n")
@@ -80,7 +80,7 @@ def _line(path: Path, number: int, line: bytes) -> Rollout | Problem:
 
 
 def _decoded(line: bytes) -> Any:
-    """The line's value. Python writes NaN and Infinity, and some begin a file with a mark."""
+    """The line's value. Python writes NaN and Infinity; some files have a byte order mark."""
     try:
         return msgspec.json.decode(line)
     except msgspec.DecodeError as error:

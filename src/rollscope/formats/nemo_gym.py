@@ -38,14 +38,14 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
             try:
                 rollout = convert(body)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                yield Problem(file, number, f"not as NeMo Gym writes it: {error!r}")
+                yield Problem(file, number, f"not a NeMo Gym rollout: {error!r}")
                 continue
             rollout.dataset = _dataset(path, file)
             yield rollout
 
 
 def _dataset(path: Path, file: Path) -> str | None:
-    """Which of many files: each numbers its tasks from 0."""
+    """Which of many files it is, because each numbers its tasks from 0."""
     return None if file == path else file.relative_to(path).as_posix().partition(".jsonl")[0]
 
 

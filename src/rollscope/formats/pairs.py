@@ -1,6 +1,6 @@
 """Preference pairs in the form that TRL and others take: `{"prompt", "chosen", "rejected"}`.
 
-One pair a group: the rollout with the highest reward over the one with the lowest. A rollout
+One pair per group: the rollout with the highest reward over the one with the lowest. A rollout
 without a reward, or with one that is not a number, is left out; it is not a bad one. A group in
 which all are equally good gives no pair. Rollouts come group by group.
 """
@@ -22,7 +22,7 @@ from ._export import LineCount
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
-    """One line a group that has a better and a worse rollout."""
+    """One line per group that has a better and a worse rollout."""
     count, left_out = 0, Counter[str]()
     for _, group in groupby(rollouts, group_of):
         found = _pair(group)
@@ -73,7 +73,7 @@ def _compared(best: Rollout, worst: Rollout) -> dict[str, Any] | str:
 
 
 def _split(rollout: Rollout) -> tuple[list[Any], list[Any]] | None:
-    """What was asked, and what the policy made of it: of the branch that ends last."""
+    """The prompt and the answer of the branch that ends last."""
     messages = (branches(rollout.messages) or [[]])[-1]
     first = prompt_size(messages)
     if first == len(messages):

@@ -2,8 +2,8 @@
 
     folder/rollouts/00000.parquet, folder/messages/00000.parquet, ...
 
-A shard holds some rollouts with all that belongs to them. As it lies in the store, the engine
-copies it; to be redacted it goes through Python, and from there the way of a log that is sealed.
+A shard holds some rollouts with everything that belongs to them. Without redaction, the engine
+copies the rows. With redaction, they become lines of a log again, which is then sealed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _ORDER = {
 }
 """The tables of a shard; metrics belong to runs and come last."""
 _SHARD = 32 << 20
-"""Bytes of messages that a shard should have on disk, about."""
+"""Bytes of messages of a shard on disk, about."""
 _FIRST, _MOST = 512, 100_000
-"""Rollouts of the first shard, and of any."""
+"""Rollouts of the first shard, and of any shard at most."""
 _SPOOLED = 32 << 20
 """Bytes of lines after which a redacted shard ends: the engine holds ten times that."""
 _FACTS = 512
@@ -199,7 +199,7 @@ class _Logs:
 
 
 def _put(made: Path, target: Path) -> None:
-    """A file, synced, in its place."""
+    """Sync a file and move it to its place."""
     with made.open("rb") as file:
         os.fsync(file.fileno())
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from ._export import LineCount
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
-    """One line a branch."""
+    """One line per branch."""
     count, left_out = 0, Counter[str]()
     for rollout in rollouts:
         made = 0

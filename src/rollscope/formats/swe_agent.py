@@ -29,7 +29,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
             # Attempts at one instance have the same file name in different folders.
             yield convert(body, task=_task(file), name=str(file.relative_to(path.parent)))
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            yield Problem(file, None, f"not as SWE-agent writes it: {error!r}")
+            yield Problem(file, None, f"not a SWE-agent trajectory: {error!r}")
 
 
 def convert(body: Mapping[str, Any], *, task: str, name: str) -> Rollout:

@@ -26,7 +26,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
             try:
                 yield convert(body)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                yield Problem(path, None, f"item {number}: not as tau-bench writes it: {error!r}")
+                yield Problem(path, None, f"item {number} is not a tau-bench trajectory: {error!r}")
     except (OSError, ValueError, EOFError) as error:
         yield Problem(path, None, f"cannot be read after item {number}: {error}")
 

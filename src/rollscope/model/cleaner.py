@@ -34,7 +34,7 @@ class Cleaner:
         self._secret = os.urandom(16) if secret is None else secret
 
     def rollout(self, rollout: Rollout) -> Rollout:
-        """A copy without a find in any text. A message that had one has no token ids."""
+        """A clean copy. A message in which something was found loses its token ids."""
         names = {name: self.name(getattr(rollout, name)) for name in NAMES}
         names["id"] = rollout.id
         made = redact_rollout(rollout, self.deep)
@@ -56,7 +56,7 @@ class Cleaner:
         )
 
     def name(self, value: Any) -> Any:
-        """A name, still different from other names if something was found in it."""
+        """A clean name, still different from other names."""
         if value is None:
             return None
         text = str(value)
@@ -85,7 +85,7 @@ class Cleaner:
         return value
 
     def deep(self, text: str) -> str:
-        """A text, and what it says if it is JSON in which signs are escaped (`\\u0040`)."""
+        """A clean text. If it is JSON, escaped characters (`\\u0040`) are looked through, too."""
         clean = self.text(text)
         if "\\" in clean:
             try:

@@ -1,8 +1,8 @@
 """Cleaning text before it is written.
 
 A redactor takes a text and returns it clean. It runs in the call, before anything is queued. If it
-fails, the rollout is dropped and counted, never written uncleaned. Names that
-identify a rollout (id, key, task, group) are not touched.
+fails, the rollout is dropped and counted, never written uncleaned. Names that identify a rollout
+(id, key, task, group) are not touched.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REGEX = "regex="
 
 
 def redact_names(text: str) -> list[str]:
-    """`emails,keys,regex=...` as a list. A regex goes on to the end: it may hold commas."""
+    """`emails,keys,regex=...` as a list. A regex takes the rest, because it may hold commas."""
     names, found, pattern = text.partition(_REGEX)
     listed = [name.strip() for name in names.split(",") if name.strip()]
     return [*listed, _REGEX + pattern] if found else listed
@@ -95,7 +95,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"redact='regex={text}' is no regular expression: {error}") from None
+        raise ValueError(f"redact='regex={text}' is not a regular expression: {error}") from None
 
 
 def _replacer(pattern: re.Pattern[str], mark: str) -> Redactor:

@@ -15,7 +15,7 @@ from .grouping import name_of
 from .records import Rollout
 
 
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Caps on what is recorded, per step and split. None is all, 0 is none.
 
     >>> Sample(groups_per_step=4)           # four groups a step, with all their rollouts
@@ -48,7 +48,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
         items = [item.partition("=") for item in text.split(",")]
         fields = {name.strip(): value.strip() for name, _, value in items}
         try:
-            return msgspec.convert(fields, _Written, strict=False).sample()
+            return msgspec.convert(fields, cls, strict=False)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
 
@@ -58,16 +58,6 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
             for name in self.__struct_fields__
             if getattr(self, name) is not None
         )
-
-
-class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    groups_per_step: int | None = None
-    rollouts_per_step: int | None = None
-    fraction: float | None = None
-    seed: int = 0
-
-    def sample(self) -> Sample:
-        return Sample(self.groups_per_step, self.rollouts_per_step, self.fraction, self.seed)
 
 
 def draw(seed: int, step: int | None, task: str) -> float:

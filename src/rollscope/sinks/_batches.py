@@ -13,7 +13,7 @@ Trace = tuple[Rollout, T]
 
 
 class NotTaken(Exception):
-    """The other system will never take this request: sending it again is of no use."""
+    """The other system will never take this request: sending it again is useless."""
 
 
 def send_in_batches(

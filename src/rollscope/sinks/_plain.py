@@ -47,12 +47,12 @@ def without_tokens(value: Any) -> Any:
 
 
 def text(value: str) -> str:
-    """UTF-8 has no half characters."""
+    """A text without lone surrogates, which UTF-8 cannot hold."""
     return value.encode("utf-8", "replace").decode()
 
 
 def cut(value: str, most: int) -> str:
-    """A text that is not longer than so many characters, or says how much is missing.
+    """At most `most` characters of a text, and how many are missing.
 
     >>> cut("1234567", 5)
     '12345\\n[cut here: 2 more characters]'

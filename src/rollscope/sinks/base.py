@@ -1,7 +1,7 @@
 """What a sink is: one other system that rollouts are forwarded to.
 
 A sink is one module with one class. It runs in the forwarding process, never in training, and
-knows nothing of cursors, retries or counters: `forward` has those. Another package adds one by
+knows nothing of cursors, retries or counters: `send` has those. Another package adds one by
 the entry point `rollscope.sinks` (`name = "module:Class"`).
 """
 
@@ -55,7 +55,7 @@ class Sink:
         return {}
 
     def open(self) -> str:
-        """Connect. The answer says for people where the rollouts go: an address or a file.
+        """Connect. Returns where the rollouts go, for people: an address or a file.
 
         It must be the same each time for the same place, because the journal remembers sendings by
         it. An option wins over the environment, the environment over the hints, and the hints over
@@ -82,4 +82,4 @@ class Sink:
         return set()
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush, and close the connection."""

@@ -23,7 +23,7 @@ class Slot(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What is asked of the store about every rollout."""
+    """A rollout that may be sent: what the store is asked about it."""
 
     id: str
     slot: Slot
@@ -31,11 +31,11 @@ class Candidate(NamedTuple):
     """What a number is drawn for: see `sample.drawn_by`."""
     group: Name
     ended: bool
-    """It will not grow any more, and is not superseded."""
+    """Will it not grow any more, and is it not superseded?"""
     known: bool
-    """Its reward, or that there will be none."""
+    """Is its reward known, or that it will have none?"""
     digest: str
-    """Of the facts that may still change."""
+    """A digest of the facts that may still change."""
 
 
 def waits_for_step(sample: Sample | None) -> bool:
@@ -48,7 +48,7 @@ def waits_for_step(sample: Sample | None) -> bool:
 def choose(
     rows: Sequence[Candidate], sample: Sample | None, sent: Container[str]
 ) -> list[Candidate]:
-    """Those rows of one slot that the cap lets through."""
+    """The candidates of one slot that the cap lets through."""
     if sample is None:
         return list(rows)
     groups: dict[Name, list[Candidate]] = {}

@@ -32,12 +32,12 @@ class Exported(NamedTuple):
 
     sent: int = 0
     before: int = 0
-    """Were there already."""
+    """The other system had them already."""
     updated: int = 0
     not_updated: int = 0
-    """Had facts, later ones mostly, that the other system cannot take."""
+    """They have facts that the other system cannot take, mostly late ones."""
     left_out: int = 0
-    """By the cap."""
+    """The cap left them out."""
     gave_up: int = 0
 
     def __add__(self, other: tuple[int, ...]) -> Exported:  # type: ignore[override]
@@ -88,7 +88,7 @@ def _sender(directory: Path, target: Target, spec: Spec, *, again: bool) -> Iter
         if held is None:
             raise Busy(
                 f"a process is sending {target.project}/{target.run} to {spec.name} now; "
-                "`rollscope doctor` tells how far it is"
+                "`rollscope doctor` says how far it is"
             )
     known = requested(read_infos(directory).values(), spec.name)
     hints = known.hints if known is not None else {}

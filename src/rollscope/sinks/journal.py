@@ -43,7 +43,7 @@ class Journal:
             self.sent, self.doubtful, self.gave_up = {}, {}, set()
 
     def _read(self, data: bytes, to: str) -> str | None:
-        """Take over what concerns the destination `to`; returns the one that came last."""
+        """Read what concerns the destination `to`. Returns the last destination in the file."""
         now: str | None = None
         if data and not data.endswith(b"\n"):  # torn by a crash: end the line, it says nothing
             os.write(self._fd, b"\n")

@@ -29,10 +29,10 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Of this process, where the user has not said otherwise."""
+"""Environment of the forwarding process, unless the user has set it."""
 
 _OURS = "rollscope.run"
-"""Tag of a run that we made, by which it is found again."""
+"""The tag by which a run that we made is found again."""
 
 
 class MLflow(Sink):

@@ -27,7 +27,7 @@ TYPES = {"agent": "AGENT", "chat": "CHAT_MODEL", "tool": "TOOL", "step": "UNKNOW
 _ROLES = ("system", "user", "assistant", "tool")
 _ELSEWHERE = ("id", "project", "run", "step", "task", "index", "reward", "advantage", "environment",
               "key", "worker")  # fmt: skip
-"""Scalars that are no tags `rollscope.*`: they are told in other places."""
+"""Scalars without a tag `rollscope.*`, because they are sent in another form."""
 _OWN = ("reward", "advantage", "turn_reward")
 """Names of our own assessments. A part of the reward with such a name gets a prefix."""
 
@@ -208,7 +208,7 @@ def _chat(
 
 
 def _about(rollout: Rollout) -> dict[str, Any]:
-    """What the root span tells of its rollout, numbers as numbers."""
+    """The attributes of the root span that describe its rollout. Numbers stay numbers."""
     told = {f"rollscope.{name}": v for name, v in scalars(rollout, without=("id",)).items()}
     for name in ("rewards", "sampling", "meta"):
         told[f"rollscope.{name}"] = without_tokens(getattr(rollout, name)) or None

@@ -263,7 +263,7 @@ def _signal(endpoint: str | None, signal: str) -> str | None:
 
 
 def _context(rollout: Rollout, call: str) -> Any:
-    """Ids made from the rollout's: sent twice, it is the same trace."""
+    """Ids made from the rollout's id: if it is sent twice, it is the same trace."""
     from opentelemetry.trace import SpanContext, TraceFlags
 
     trace = hashlib.blake2b(str(rollout.id).encode(), digest_size=16).digest()

@@ -30,7 +30,7 @@ LOOK_SHARE = 20
 GIVE_UP = 600.0
 """Seconds without a success, after all writers have ended, until the process gives up."""
 MEMORY = 512 << 20
-"""The reader's share; what does not fit goes to its temporary directory."""
+"""Memory of the reader. What does not fit goes to its temporary directory."""
 
 
 class Requested(NamedTuple):
@@ -71,7 +71,7 @@ class Forwarding:
         self.name = name
         names = paths.read_run(directory)
         if names is None:
-            raise FileNotFoundError(f"{directory} is no run")
+            raise FileNotFoundError(f"{directory} is not a run")
         self._names = names.project, names.run
         self._watch = Watch()
         self._infos: dict[str, WriterInfo] = {}
@@ -169,7 +169,7 @@ class Forwarding:
         return False
 
     def _has_hints(self) -> bool:
-        """Had every writer the time to tell what the trainer opened itself?"""
+        """Has every writer had time to say what the trainer opened itself?"""
         return all(info.beat >= 2 or self._watch.is_dead(info) for info in self._infos.values())
 
     def _try(self, sender: Sender, due: Due, reader: Reader) -> None:
@@ -199,7 +199,7 @@ class Forwarding:
         sender.save()
 
     def _sleep(self, seconds: float) -> None:
-        """Until the next look; a failing system is left alone for longer."""
+        """Wait for the next look. A failing system is left alone for longer."""
         time.sleep(min(seconds, 60.0))
         self._pause = max(0.0, self._pause - seconds)
 

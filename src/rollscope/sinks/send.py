@@ -1,4 +1,4 @@
-"""Sending to one sink: the journal around each call, and the trouble that calls make.
+"""Sending to one sink: the journal around each call, and what to do if a call fails.
 
 The forwarding process uses it while a run goes on, and `rollscope export` afterwards. Both write
 the same journal, so neither sends again what the other has sent.
@@ -94,7 +94,7 @@ class Sender:
         self.state.counts.gave_up = len(self.journal.gave_up)
 
     def close(self) -> None:
-        """Let go of the sink, as far as it lets us."""
+        """Close the sink and the journal."""
         sink, self._sink = self._sink, None
         if sink is not None:
             try:
@@ -279,7 +279,7 @@ PACKAGES: Mapping[str, str] = {
 
 
 def fetcher(reader: Reader, cleaner: Cleaner | None = None) -> Fetch:
-    """Reads rollouts as they are given away, all that are asked for at once."""
+    """Reads rollouts as they leave the house, in one batch."""
 
     def fetch(ids: list[str]) -> list[tuple[Rollout, int]]:
         found = outgoing(reader, ids, cleaner, batch=len(ids))

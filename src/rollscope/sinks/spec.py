@@ -17,15 +17,15 @@ from typing import NamedTuple
 from ..model.sample import Sample
 from .base import Sink
 
-KNOWN = ("trackio", "mlflow", "weave", "otlp")
-CAPS = ("groups_per_step", "rollouts_per_step", "fraction", "seed")
+_CLASSES = {"trackio": "Trackio", "mlflow": "MLflow", "weave": "Weave", "otlp": "Otlp"}
+"""The class in the module of each sink."""
+KNOWN = tuple(_CLASSES)
+CAPS = Sample.__struct_fields__
 """Options of every sink, with the meaning that `Sample` gives them."""
 TIMEOUT = 120.0
 """Seconds after which a call of a sink counts as hung, unless `timeout=` says otherwise."""
 COMMON = (*CAPS, "timeout")
 """Options of every sink."""
-
-_CLASSES = {"trackio": "Trackio", "mlflow": "MLflow", "weave": "Weave", "otlp": "Otlp"}
 
 
 class Spec(NamedTuple):
@@ -65,7 +65,7 @@ class Spec(NamedTuple):
 
 
 def parse(sinks: str | Iterable[str]) -> tuple[Spec, ...]:
-    """The sinks that a text (or one text for each) asks for; ValueError says what is wrong."""
+    """The sinks that a text asks for, or several texts. ValueError says what is wrong."""
     texts = sinks.split(";") if isinstance(sinks, str) else [t for s in sinks for t in s.split(";")]
     specs = tuple(_one(text.strip()) for text in texts if text.strip())
     names = [spec.name for spec in specs]
@@ -97,7 +97,7 @@ def load(name: str) -> type[Sink]:
         except Exception as error:
             raise ValueError(f"the sink {name!r} cannot be loaded: {error!r}") from error
     if not (isinstance(found, type) and issubclass(found, Sink)):
-        raise ValueError(f"the sink {name!r} is no class of rollscope.sinks.Sink: {found!r}")
+        raise ValueError(f"the sink {name!r} is not a subclass of rollscope.sinks.Sink: {found!r}")
     return found
 
 
@@ -107,7 +107,7 @@ def _one(text: str) -> Spec:
     for item in rest.split(",") if colon else ():
         option, equals, value = item.partition("=")
         if not equals or not option.strip():
-            raise ValueError(f"sink {text!r}: {item!r} is no option; expected name=value")
+            raise ValueError(f"sink {text!r}: {item!r} is not an option; expected name=value")
         options[option.strip()] = value.strip()
     spec = Spec(name.strip(), options)
     known = load(spec.name).OPTIONS

@@ -17,9 +17,9 @@ class SinkCounts(msgspec.Struct, kw_only=True):
     sent: int = 0
     """The other system has them."""
     updated: int = 0
-    """Times that later facts of a sent one were taken, by this and earlier processes."""
+    """How often the other system took later facts of a rollout, in all processes."""
     not_updated: int = 0
-    """Times that the other system could not take later facts, or some of the first."""
+    """How often the other system could not take late facts, or some of the first."""
     waiting: int = 0
     """Ready to be sent, and not sent yet."""
     left_out: int = 0
@@ -86,7 +86,7 @@ def read_all(directory: Path) -> dict[str, SinkState]:
 
 
 def write(directory: Path, name: str, state: SinkState) -> None:
-    """Raises OSError: on a full disk nothing may be forwarded, it could be forgotten."""
+    """Raises OSError on a full disk. Nothing may be sent then, because it could be sent again."""
     data = msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
     file = path(directory, name)
     file.parent.mkdir(exist_ok=True)

@@ -213,8 +213,8 @@ def _milliseconds(start: float | None, end: float | None) -> float | None:
 
 
 def _about(run: Any) -> dict[str, str]:
-    """What another process needs to write to this run. The write token is not told: it is a
-    secret, and comes by TRACKIO_WRITE_TOKEN."""
+    """What another process needs to write to this run. The write token is a secret, so
+    it is not among them; TRACKIO_WRITE_TOKEN has it."""
     module: Any = sys.modules.get("trackio.utils")
     known = {
         "project": run.project,
