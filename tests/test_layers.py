@@ -205,6 +205,12 @@ def test_every_package_has_its_place() -> None:
     assert homeless(SOURCE) == []
 
 
+def test_the_map_has_the_packages_in_this_order() -> None:
+    page = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text()
+    table = page.partition("## The packages")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"\[`(\w+)/`\]", table)) == LAYERS
+
+
 def test_recording_brings_in_nothing_heavy() -> None:
     assert loaded("import rollscope") == []
 
