@@ -9,6 +9,7 @@ import pytest
 
 import rollscope
 from rollscope import Rollout, cli
+from rollscope.model.facts import FIELD_FACTS
 from rollscope.sinks import lock
 
 from . import notebook
@@ -57,6 +58,19 @@ def test_later_facts_of_what_was_sent_are_told(own_store: Path, book: Path) -> N
     assert export(own_store, f"notebook:path={book}") == 0
     updates = [line for line in notebook.read(book) if line["call"] == "update"]
     assert [(line["id"], line["reward"]) for line in updates] == [(id, 0.5)]
+
+
+@pytest.mark.parametrize("name", [name for name in FIELD_FACTS if name != "error"])
+def test_a_later_fact_is_told_whichever_field_it_is_about(
+    own_store: Path, book: Path, name: str
+) -> None:
+    (id, *_) = record(1)
+    assert export(own_store, f"notebook:path={book}") == 0
+    fate = {"fate": "trained", "truncated": True}
+    with rollscope.init(project="p", run="r") as run:
+        run.annotate(id, **{name: fate.get(name, 7)})
+    assert export(own_store, f"notebook:path={book}") == 0
+    assert [line["id"] for line in notebook.read(book) if line["call"] == "update"] == [id]
 
 
 def test_caps_and_redaction_hold_for_exports(

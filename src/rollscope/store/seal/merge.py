@@ -72,7 +72,9 @@ class Merger:
 
     def build(self, part: PlannedPart, target: Path) -> None:
         """Write a part into `target` (a directory to be made)."""
-        db, old = self._db, part.sources[0] if len(part.sources) == 1 else None
+        db, (first, *more) = self._db, part.sources
+        # Bodies of an older version lack columns: they are written anew.
+        old = None if more or first.info.columns != units.fingerprint() else first
         disk.make_dir(target)
         for table in schema.TABLES:
             relation = self._scans.relation(table, part.sources)
