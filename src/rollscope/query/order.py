@@ -34,6 +34,7 @@ class SortColumn(NamedTuple):
 class ByTime(NamedTuple):
     """The same order for rollouts whose time is known, in a form that prunes files."""
 
+    time: Sql
     known: Sql
     order: Sql
 
@@ -103,7 +104,7 @@ def _by_time(text: str, columns: list[SortColumn]) -> ByTime | None:
         return None
     value = expression(asked)
     known = Sql("{} <= ?", (float("inf"),)).fill(value)
-    return ByTime(known, _listed((SortColumn(value, columns[0].down), *columns[1:])))
+    return ByTime(value, known, _listed((SortColumn(value, columns[0].down), *columns[1:])))
 
 
 def _listed(columns: Iterable[SortColumn]) -> Sql:

@@ -190,18 +190,23 @@ class Selection:
         if self._engine.reader.one_scan and not self.query.terms and offset + limit <= _NEAR:
             return self._split(self._sorted(whole, offset, limit, also))
         found = self._sorted(places, offset, limit, also)
-        return list(zip(self._rows([place[-1] for place in found]), found, strict=True))
+        return list(zip(self._rows(found), found, strict=True))
 
     def _split(self, found: list[tuple[Any, ...]]) -> list[tuple[Row | None, _SortValues]]:
         count = len(self.order.columns)
         return [(Row(self.columns, values[count:]), values[:count]) for values in found]
 
-    def _rows(self, ids: list[str]) -> list[Row | None]:
-        """These rollouts in this order, as rows; None: it has gone meanwhile."""
-        if not ids:
+    def _rows(self, places: list[_SortValues]) -> list[Row | None]:
+        """The rollouts at these places, as rows; None: it has gone meanwhile."""
+        if not places:
             return []
-        sql = 'SELECT r."id", {} FROM rollouts r WHERE r."id" IN (SELECT unnest(?))'
-        found = self._engine.rows(Sql(sql, (ids,)).fill(self._columns()))
+        ids, times = [place[-1] for place in places], [place[0] for place in places]
+        wanted = Sql('r."id" IN (SELECT unnest(?))', (ids,))
+        if self.order.by_time is not None and None not in times:  # so the engine skips files
+            between = Sql("{} BETWEEN ? AND ?", (min(times), max(times)))
+            wanted = all_of((wanted, between.fill(self.order.by_time.time)))
+        sql = Sql('SELECT r."id", {} FROM rollouts r WHERE {}').fill(self._columns(), wanted)
+        found = self._engine.rows(sql)
         by_id = {id: Row(self.columns, values) for id, *values in found}
         return [by_id.get(id) for id in ids]
 
