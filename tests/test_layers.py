@@ -62,6 +62,8 @@ HEAVY = (
     "subprocess",
     "importlib.metadata",
     "multiprocessing",
+    "rollscope.store.seal",
+    "rollscope.store.read",
     *(f"rollscope.{layer}" for layer in LAYERS[LAYERS.index("capture") + 1 :]),
 )
 """What a program that only records must not pay for."""
