@@ -229,8 +229,8 @@ class Background:
             self._blocked = None
 
     def _write(self) -> None:
-        """Write what is held, or raise CannotWrite. An error that nobody foresaw costs only the
-        entries that it comes of: those that cannot be written while others can."""
+        """Write the held entries, or raise CannotWrite. An unforeseen error costs only the entries
+        that cause it: those that cannot be written while others can."""
         try:
             self.log.write(self._held)
             return

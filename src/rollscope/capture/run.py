@@ -101,7 +101,7 @@ class Run:
         groups: Mapping[str, int] | None = None,
     ) -> list[str]:
         """Record one rollout or many; returns their ids. A rollout may be a dict of its fields;
-        what is no field goes into its `meta`.
+        other keys go into its `meta`.
 
         They stay the caller's: nothing is written into them, and they may be changed and logged
         again as soon as this returns. `step` stands for those that have none.

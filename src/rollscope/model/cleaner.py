@@ -1,4 +1,4 @@
-"""Redaction of what is given away: every text of a rollout, names included.
+"""Redaction for files that are given away: every text of a rollout, names included.
 
 Recording does not clean the names that identify a rollout (docs/capture.md). A file that is given
 away must clean them, because a task may be named after a person. If something is found in such a

@@ -114,7 +114,7 @@ class Sampler:
         return kept
 
     def admits(self, rollout: Rollout, is_chosen: bool | None = None) -> bool:
-        """Is this single rollout kept? `is_chosen`: somebody else has counted it already."""
+        """Is this single rollout kept? `is_chosen`: the caller has counted it already."""
         if is_chosen is None:
             return self.keep([rollout], is_batch=False)[0]
         s = self.sample
@@ -162,8 +162,8 @@ class Sampler:
 
 
 def drawn_by(rollout: Rollout) -> str:
-    """What a number is drawn for: the task, which stays the same when a run is repeated. What is
-    counted are groups, whose names may be new each time."""
+    """A number is drawn for each task, because a task stays the same when a run is repeated. Groups
+    are counted, but their names may be new each time."""
     if rollout.task is not None:
         return str(rollout.task)
     return str(rollout.group or rollout.key or rollout.id)

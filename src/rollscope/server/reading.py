@@ -130,7 +130,7 @@ def _call(call: ToolCall) -> s.ShownCall:
 
 
 def _marks(told: Any) -> dict[str, str]:
-    """Texts by token id, as adapters leave them in `meta`; whatever else lies there is not ours."""
+    """Texts by token id, if `meta` holds them in the adapters' form."""
     texts = told.items() if isinstance(told, dict) else ()
     return {str(id): text for id, text in texts if isinstance(text, str)}
 

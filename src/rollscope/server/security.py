@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
 
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-"""A name or an address, and a port: nothing else is a host, whatever a parser makes of it."""
+"""A host is a name or an address, and a port. Nothing else is, even if a parser accepts it."""
 
 
 class Rate:

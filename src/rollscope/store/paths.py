@@ -58,8 +58,7 @@ PRIVATE = 0o700
 def ensure_run(directory: Path, project: str, run: str, mode: int = PRIVATE) -> None:
     """Make the directories of a run and its run.json. Any number of writers may do so at once.
 
-    `mode` is what the directories that this makes may be used for, whatever the umask says;
-    those that are there already stay as they are.
+    New directories get these permissions, whatever the umask says. Existing ones stay as they are.
     """
     root = directory.parent.parent
     root.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Sealed files as relations of the engine, whichever version of the program wrote them.
+"""Sealed files as relations of the engine, from any version of the program.
 
 Files are always named one by one: no globs, no partition guessing, whatever runs are called.
 """

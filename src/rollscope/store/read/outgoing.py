@@ -1,4 +1,4 @@
-"""How rollouts leave the house: whole, in order, batch by batch, redacted if that was asked for.
+"""How rollouts leave the store: whole, in order, batch by batch, redacted on request.
 
 Exports to files and sinks take their rollouts from here, so that nothing gets out by another way.
 Bundles hold answers of the server; they are redacted by the same `Cleaner`.
@@ -31,7 +31,7 @@ def outgoing(
 ) -> Iterator[StoredRollout]:
     """Whole rollouts in the order of the ids, without those that have gone by now.
 
-    `has_tags` puts people's labels and checks' flags into `meta`, for whoever takes nothing but
+    `has_tags` puts people's labels and checks' flags into `meta`, for targets that take only
     rollouts. `batch` is the size of the first batch. The length of a rollout is known only after
     reading it, so each later batch is sized by the one before, and at most doubles.
     """

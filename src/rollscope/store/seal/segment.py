@@ -31,7 +31,7 @@ class CannotSeal(Exception):
 
 
 def seal(directory: Path, log: str) -> bool:
-    """Seal a log of the run in `directory`. False: somebody else had done it already.
+    """Seal a log of the run in `directory`. False: another process had done it already.
 
     The caller knows that the log is finished or its writer dead. Raises `CannotSeal` if the log
     was written by a newer program or cannot be read to its end, FileNotFoundError if there

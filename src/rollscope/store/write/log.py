@@ -163,7 +163,7 @@ class LogWriter:
         self._free_seen = float("-inf")
 
     def write(self, entries: list[Entry]) -> None:
-        """Write them, one frame a log, and take what is written out of the list.
+        """Write the entries, one frame per log, and take the written ones out of the list.
 
         Raises CannotWrite; what is left in the list is not written.
         """
