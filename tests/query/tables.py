@@ -74,8 +74,8 @@ class Tables:
     def reading(self, work: Callable[[Any], T]) -> T:
         return work(self.connection)
 
-    def pieces(self, table: str) -> tuple[Any, list[tuple[str, int]]]:
-        """One piece for each rollout's first letter, to have several."""
+    def slices(self, table: str) -> tuple[Any, list[tuple[str, int]]]:
+        """One slice for each rollout's first letter, to have several."""
         letters = self.connection.execute(f"SELECT DISTINCT rollout[1] FROM {table}").fetchall()
         made = [f"(SELECT * FROM {table} WHERE rollout[1] = '{letter}')" for (letter,) in letters]
         return self.cursor(), [(relation, 10) for relation in made]

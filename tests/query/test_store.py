@@ -157,6 +157,13 @@ def test_get_is_whole(store: Store) -> None:
     assert store.row(row.id).rewards == {"format": 0.5}
 
 
+def test_going_through_many_gives_what_get_gives(store: Store) -> None:
+    ids = store.rollouts("").ids()
+    assert len(ids) > 1
+    through = [repr(stored.rollout) for stored in store.through(ids)]  # NaN equals nothing
+    assert through == [repr(store.get(id)) for id in ids]
+
+
 def test_the_rest_of_the_api_over_what_was_recorded(store: Store) -> None:
     (row,) = store.rollouts("index:0")
     assert [sibling.key for sibling in store.group(row.id)] == ["a", "b"]

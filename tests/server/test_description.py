@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, assume, settings
 from schemathesis.checks import not_a_server_error
 
 from rollscope.server.openapi import describe
@@ -49,13 +49,22 @@ def test_no_question_breaks_the_server(
         case.path_parameters["id"] = ids[0]
     if case.method == "POST" and isinstance(case.body, dict) and "rollout" in case.body:
         case.body["rollout"] = ids[0]  # of one that is there, so that it comes to writing
+    assume(_fits(case, own_site))
     case.call_and_validate(base_url=own_site.url, checks=[not_a_server_error], timeout=60)
+
+
+def _fits(case: schemathesis.Case, site: Served) -> bool:
+    """HTTP's own limit comes before ours: on a longer line the connection is closed unread."""
+    asked = case.as_transport_kwargs(base_url=site.url)
+    url = requests.Request(asked["method"], asked["url"], params=asked.get("params")).prepare().url
+    return len(url or "") < 60_000
 
 
 @streams.parametrize()
 @ask
 def test_no_question_breaks_a_stream(case: schemathesis.Case, own_site: Served) -> None:
     """Some of them never end: they have begun well when the first event is there."""
+    assume(_fits(case, own_site))
     asked = case.as_transport_kwargs(base_url=own_site.url)
     with requests.request(**asked, stream=True, timeout=60) as answer:
         assert answer.status_code < 500, answer.text

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollscope.model import Message, Rollout, Span
@@ -39,7 +39,7 @@ from .tasks import Cell, Task
 from .writing import Written
 
 if TYPE_CHECKING:
-    from rollscope.store.read.bodies import Sketch
+    from rollscope.store.read.bodies import Sketch, StoredRollout
     from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
@@ -186,6 +186,13 @@ class Store:
         return notes.notes(self.engine, id)
 
     # -- many rollouts ---------------------------------------------------------------------
+
+    def through(self, ids: Iterable[str]) -> Iterator[StoredRollout]:
+        """Whole rollouts (`.rollout`), one after the other, however many: faster than `get`."""
+        from rollscope.store.read.outgoing import outgoing
+
+        self.reader.refresh()
+        return outgoing(self.reader, ids, has_tags=False)
 
     def files(self, table: str) -> list[str]:
         """The exact list of Parquet files of a table, for other engines."""
