@@ -87,10 +87,12 @@ viewer-tests: viewer/node_modules/.package-lock.json
 	cd viewer && npm run -s check && npm run -s test
 
 # After a change of the schema, the query language or the API: writes everything that is made from the
-# code, which is tables of the documents, the API's description, and the page's types and columns.
+# code: tables of the documents, the API's description, the page's types and columns, and the answers
+# that its tests are held against.
 .PHONY: generated
 generated: setup viewer/node_modules/.package-lock.json
 	$(PY) docs/generate.py
+	$(PY) tests/server/vectors.py
 	cd viewer && npm run -s api
 
 # The pictures of docs/viewer.md are the screenshots that the browser tests last took of the demo.

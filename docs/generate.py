@@ -161,6 +161,10 @@ def columns() -> str:
         return "\n".join(f"  {json.dumps(about(name))}," for name in names)
 
     words = "\n".join(f"  {word}: {json.dumps(key)}," for word, key in sorted(keys.ALIASES.items()))
+    known = "\n".join(
+        f"  {json.dumps(key.name)}: {json.dumps({'kind': key.kind} | ({'whole': True} if key.whole else {}))},"
+        for key in keys.KEYS.values()
+    )
     return f"""\
 /** What the schema and the query language say about columns. Made by `make generated`. */
 import type {{ Detail, Row }} from "./types";
@@ -193,6 +197,11 @@ export const FACETS: readonly string[] = {json.dumps(FACETS)};
 
 /** Numbers that are drawn as histograms. */
 export const HISTOGRAMS: readonly (keyof Row)[] = {json.dumps(HISTOGRAMS)};
+
+/** Every key of the query language. After `.*` stands a name of the user's own. */
+export const KEYS: Readonly<Record<string, {{ kind: Column["kind"] | "text" | "any"; whole?: true }}>> = {{
+{known}
+}};
 
 /** Words of the trainers, and the keys they mean. */
 export const ALIASES: Readonly<Record<string, string>> = {{

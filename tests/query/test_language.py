@@ -161,6 +161,8 @@ CASES = {
     "version:5..9": "ab",
     "version:>5": "b",
     "version:<4": "a",
+    "version:5..4": "",
+    "version:-inf": "",
     "version:none": "c",
     # rewards, meta, sampling
     "rewards.correct:>0.5": "a",

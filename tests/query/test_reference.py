@@ -7,9 +7,22 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rollscope.model import Part, ToolCall
+from rollscope.model import records as record
 from rollscope.query import QueryError, Store
+from rollscope.query.match import searched
 
-from .random_queries import NUMBERS, Message, Query, Row, fragments, messages, queries, rollouts
+from .random_queries import (
+    NUMBERS,
+    Message,
+    Query,
+    Row,
+    fragments,
+    messages,
+    pieces,
+    queries,
+    rollouts,
+)
 from .tables import Tables
 
 TABLES = Tables()
@@ -56,6 +69,22 @@ def test_any_text_is_a_query_or_an_error_that_points(text: str) -> None:
         assert str(error)
     else:
         list(found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(messages)
+def test_a_search_without_the_engine_looks_at_the_same_texts(message: Message) -> None:
+    parts = [
+        Part(
+            type=p["type"], data=p.get("data"), call=ToolCall(**p["call"]) if "call" in p else None
+        )
+        for p in message["parts"] or []
+    ]
+    if message["text"] is not None:
+        parts.append(Part(type="text", text=message["text"]))
+    calls = [ToolCall(**call) for call in message["tool_calls"] or []]
+    found = searched(record.Message(role=message["role"], content=parts or None, tool_calls=calls))
+    assert {text for text in found if text} == {text for text in pieces(message) if text}
 
 
 def sorts_last(value: Any) -> bool:

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { asCommand, asPython, both, marked, needles, quoted, range, replace, term, terms, toggle } from "../src/lib/query";
+import { asCommand, asPython, both, exactly, quoted, range, replace, term, terms, toggle } from "../src/lib/query";
 
 test("a click adds a term, another takes it away", () => {
   expect(toggle("reward:>0", "fate:trained")).toBe("reward:>0 fate:trained");
@@ -8,6 +8,20 @@ test("a click adds a term, another takes it away", () => {
 
 test("terms are told apart whatever stands in them", () => {
   expect(terms('a:"x y" -b:1..2 (c:1 OR d:"e f") /re ge?x/ "plain words" word')).toEqual(['a:"x y"', "-b:1..2", '(c:1 OR d:"e f")', "/re ge?x/", '"plain words"', "word"]);
+});
+
+test("a list, a pattern with its flag and what is negated are one piece each", () => {
+  expect(terms('task:"a b","c d" task:/x y/i -(a OR b) NOT c OR fate:f(x)')).toEqual(['task:"a b","c d"', "task:/x y/i", "-(a OR b)", "NOT c", "OR", "fate:f(x)"]);
+  expect(toggle('task:"a b","c d" step:1', "step:1")).toBe('task:"a b","c d"');
+});
+
+test("a query that cannot be read yet is taken word by word", () => {
+  expect(terms("step:1 (fate:")).toEqual(["step:1", "(fate:"]);
+});
+
+test("a term for exactly one text is as short as it can be", () => {
+  expect([exactly("fate", "trained"), exactly("fate", "none"), exactly("fate", null), exactly("task", 'a "b"')]).toEqual(["fate:trained", 'fate:"none"', "fate:none", 'task:"a \\"b\\""']);
+  expect(exactly("fate_reason", "a/b\t(1)")).toBe("fate_reason:/^a\\/b\\x{9}\\(1\\)$/");
 });
 
 test("a brush replaces the range that was there", () => {
@@ -29,26 +43,11 @@ test("an OR stays together when something is added", () => {
   expect(both("run:a", "run:a has:reward")).toBe("run:a has:reward");
 });
 
-test("only what a query looks for in texts is marked", () => {
-  const found = needles('reward:>0 Word "Exact (1)" /d\\d/ assistant:"inner" -not task:x OR').map((r) => [r.source, r.flags]);
-  expect(found).toEqual([
-    ["Word", "giu"],
-    ["Exact \\(1\\)", "gu"],
-    ["d\\d", "gu"],
-    ["inner", "gu"],
-  ]);
-});
-
 test("a selection can be taken to Python and to the command line", () => {
   expect(asPython('task:"a"', "-reward")).toContain('.rollouts("task:\\"a\\"", order="-reward")');
   expect(asCommand("it's", "")).toBe(`rollscope ls 'it'\\''s'`);
   expect(asCommand("a", "-reward", "/a b")).toBe(`rollscope ls 'a' --order='-reward' --dir='/a b'`);
   expect(asPython("a", "", "/a b")).toContain('open("/a b").rollouts("a")');
-});
-
-test("what a pattern found is marked, and the pattern is not run in the page", () => {
-  const found = marked('carry /(x+x+)+y/ "One"', "two", [{ said: "xxy" }, { said: "xxy" }, { said: null }]);
-  expect(found.map(String)).toEqual(["/carry/giu", "/One/gu", "/two/giu", "/xxy/gu"]);
 });
 
 test("a value that has another meaning is quoted", () => {

@@ -225,7 +225,7 @@ _VERSION_HIGH = 'coalesce(r."version_max", r."policy_version")'
 
 def _version(test: Test) -> Sql:
     """Do the versions that wrote it overlap the interval?"""
-    if not isinstance(test, Interval):
+    if not isinstance(test, Interval) or test.is_empty:
         return FALSE
     parts = []
     if test.low is not None:

@@ -9,7 +9,12 @@ JSON. So `print("hi")` is found in `{"code":"print(\\"hi\\")"}`.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rollscope.model import Message, conversation
 
 from .sql import Sql, all_of, any_of
 from .values import Text
@@ -92,3 +97,30 @@ def _may_hold(column: str, test: Text) -> Sql:
         return there
     spelled = Sql(f"contains({column}::VARCHAR, ?)", ("\\u",))
     return all_of((there, any_of((contains(Sql(f"{column}::VARCHAR"), test), spelled))))
+
+
+def searched(message: Message) -> Iterator[str]:
+    """The texts of a message that `message_has` looks at, for a search without the engine."""
+    if message.content is not None:
+        yield conversation.text(message)
+    parts = message.content if isinstance(message.content, list) else ()
+    written = [call.arguments for call in conversation.tool_calls(message)]
+    for value in (*written, *(part.data for part in parts)):
+        if value is None:
+            continue
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        yield text
+        try:
+            inside = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            continue
+        if not isinstance(inside, str):
+            yield from _leaves(inside)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)

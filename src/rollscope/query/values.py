@@ -35,6 +35,11 @@ class Interval:
     low_in: bool = True
     high_in: bool = True
 
+    @property
+    def is_empty(self) -> bool:
+        """Does it end before it begins, as `5..1`?"""
+        return self.low is not None and self.high is not None and self.low > self.high
+
 
 @dataclass(frozen=True, slots=True)
 class Is:

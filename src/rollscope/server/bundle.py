@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from ..model import Message, Rollout, conversation
 from ..model.cleaner import NAMES, Cleaner
 from ..model.redact import Redactor, clean_json, make_redactor
 from ..query import Store
+from ..query.match import searched
+from ..query.rows import Row
 from ..store.read.bodies import Sketch
 from . import params as p
 from . import reading, selecting
@@ -33,8 +36,11 @@ from . import shapes as s
 from .app import STATIC
 from .desk import WHOLE, Desk
 from .routes import ROUTES
-from .rows import COLUMNS, number, thin
+from .rows import COLUMNS as LISTED
+from .rows import number, thin
 from .security import POLICY
+
+AnyRow = TypeVar("AnyRow", bound=s.RolloutRow)
 
 MARK = "rollscope-bundle"
 """Name of the tag that tells the page, and the next bundle, what the folder is."""
@@ -45,8 +51,22 @@ MOST = 20_000
 TEXTS = 2 << 20
 """Characters of one file of texts: the page searches one after the other."""
 
+COLUMNS = (*LISTED, "error_text")
+"""What rows are made from."""
+
 _FREE = {"inputs", "outputs", "meta", "arguments", "data", "state", "reference", "sampling"}
 """Fields that hold whatever a trainer put there, token ids perhaps."""
+
+
+class BundledRow(s.RolloutRow, kw_only=True):
+    """One rollout, with all that the page needs to filter and to count by itself."""
+
+    error_text: str | None = None
+
+
+def bundled(row: Row) -> BundledRow:
+    """A row of a bundle."""
+    return BundledRow(**asdict(thin(row)), error_text=row.error_text)
 
 
 def bundle(
@@ -75,7 +95,7 @@ def bundle(
     rows = []
     texts = _Texts(data / "texts", cleaner)
     for n, row in enumerate(selection):
-        rows.append(desk.previewed(thin(row)))
+        rows.append(desk.previewed(bundled(row)))
         _write(data / "rollouts" / f"{n}.json", _whole(desk, row.id), cleaner)
         texts.add(desk.rollout(row.id))
         if progress is not None:
@@ -87,7 +107,7 @@ def bundle(
     return count
 
 
-def _metrics(store: Store, rows: list[s.RolloutRow]) -> list[dict[str, Any]]:
+def _metrics(store: Store, rows: Sequence[s.RolloutRow]) -> list[dict[str, Any]]:
     """What was logged by the runs of the selection."""
     runs = {(row.project, row.run): None for row in rows if row.run is not None}
     return [
@@ -105,23 +125,21 @@ def _metrics(store: Store, rows: list[s.RolloutRow]) -> list[dict[str, Any]]:
 
 
 class _Texts:
-    """Writes what can be searched: of each rollout, role and text of each message."""
+    """Writes what can be searched: of each rollout, roles and texts of its messages."""
 
     def __init__(self, folder: Path, cleaner: Cleaner | None) -> None:
         self._folder = folder
         self._cleaner = cleaner
-        self._held: list[list[tuple[str, str]]] = []
+        self._held: list[list[tuple[str, str | None]]] = []
         self._first = self._size = self._files = 0
 
     def add(self, rollout: Rollout) -> None:
-        said = [
-            (message.role, text)
-            for message in rollout.messages
-            for text in (conversation.text(message), *_arguments(message))
-            if text
-        ]
+        said: list[tuple[str, str | None]] = []
+        for message in rollout.messages:
+            texts = [(message.role, text) for text in searched(message)]
+            said += texts or [(message.role, None)]  # its role can be asked for, too
         self._held.append(said)
-        self._size += sum(len(text) for _, text in said)
+        self._size += sum(len(text or "") for _, text in said)
         if self._size >= TEXTS:
             self._write()
 
@@ -137,24 +155,6 @@ class _Texts:
         self._files += 1
         self._first += len(self._held)
         self._held, self._size = [], 0
-
-
-def _arguments(message: Message) -> Iterator[str]:
-    """What a message calls tools with: as it was written, and each text in it unescaped."""
-    for call in conversation.tool_calls(message):
-        if isinstance(call.arguments, str):
-            yield call.arguments
-        elif call.arguments is not None:
-            yield msgspec.json.encode(call.arguments).decode()
-            yield from _leaves(call.arguments)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
 
 
 def _whole(desk: _Redacting, id: str) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class _Redacting(Desk):
         whole = [conversation.text(message) for message in self.rollout(id).messages]
         return [m._replace(beginning=whole[m.n][: len(m.beginning)]) for m in sketches]
 
-    def previewed(self, row: s.RolloutRow) -> s.RolloutRow:
+    def previewed(self, row: AnyRow) -> AnyRow:
         """The row with previews of clean texts, for the same reason."""
         if self._cleaner is None:
             return row

@@ -1,14 +1,15 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
 import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
-import { matcher, sorter, type Hits } from "../lib/filter";
-import { groupOf, isAlone } from "../lib/group";
-import { literal, needles } from "../lib/query";
+import { matcher, sorter, type Hits, type Rowed } from "../lib/filter";
+import { literal } from "../lib/pattern";
 import type { Ask, Found } from "../lib/searcher";
 import { stripOf } from "../lib/strip";
-import { textTerms } from "../lib/whole";
+import { parse } from "../lib/syntax";
+import { historyOf, neighboursOf, runsOf, startOf } from "../lib/walking";
+import { idOf, needles, textTerms, type TextTerm } from "../lib/whole";
 import { Refused, type Api } from "./client";
-import type { Body, Detail, Hit, Keys, Num, Row, Run, Spans, TokenBlock } from "./types";
+import type { Body, Detail, Hit, Keys, Num, Row, Spans, TokenBlock } from "./types";
 
 interface Whole {
   detail: Detail;
@@ -32,7 +33,7 @@ export async function files(root: string): Promise<Api> {
     if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
     return (await answer.json()) as A;
   };
-  const { rows, texts } = await load<{ rows: Row[]; texts: number }>("rows.json");
+  const { rows, texts } = await load<{ rows: Rowed[]; texts: number }>("rows.json");
   let logged: Promise<Logged[]> | undefined;
   const places = new Map(rows.map((row, n) => [row.id, n]));
   const kept = new Map<string, Promise<Whole>>();
@@ -50,11 +51,12 @@ export async function files(root: string): Promise<Api> {
   }
 
   const find = finder(root, texts, rows);
-  let last: { key: string; rows: Promise<Row[]> } | undefined;
-  function select(q: string, order = ""): Promise<Row[]> {
+  let last: { key: string; rows: Promise<Rowed[]> } | undefined;
+  function select(q: string, order = ""): Promise<Rowed[]> {
     const key = `${q}|${order}`;
     if (last?.key !== key) {
-      const made = find(q).then((hits) => sorter(order)(rows.filter(matcher(q, hits))));
+      const made = asked(() => [matcher(q), sorter(order)] as const) // refuses before anything is read
+        .then(async ([, sort]) => sort(rows.filter(matcher(q, await find(q)))));
       last = { key, rows: made };
       made.catch(() => (last = undefined));
     }
@@ -80,7 +82,12 @@ export async function files(root: string): Promise<Api> {
     tokens: async (id, first, count) => ({ messages: (await whole(id)).tokens.filter((block) => block.n >= first && block.n < first + count) }),
     strip: async (id, stream) => stripOf((await whole(id)).tokens, stream),
     spans: async (id) => (await whole(id)).spans,
-    neighbours: (id) => asked(() => neighboursOf(rows, id)),
+    neighbours: (id) =>
+      asked(() => {
+        const me = rows[places.get(id) ?? -1];
+        if (!me) throw refusal("not in this bundle");
+        return neighboursOf(rows, me);
+      }),
     place: async (id, q, order) => {
       const at = (await select(q, order)).findIndex((row) => row.id === id);
       return { at: at < 0 ? null : at };
@@ -100,13 +107,13 @@ export async function files(root: string): Promise<Api> {
       return ribbon;
     },
     tasks: async ({ q, kind, order, at }) => tasksOf(await select(q), kind, order, at),
-    history: ({ task, dataset }) =>
-      asked(() => {
-        const found = rows.filter((row) => row.task === task && (dataset === null || row.dataset === dataset));
-        return { task, dataset, rows: found, count: found.length, preview: found[0]?.prompt_preview ?? null, reference: null };
-      }),
-    funnel: async (q) => funnelOf(await select(q)),
-    failures: async (q) => failuresOf(await select(q)),
+    history: async ({ q, task, dataset }) => {
+      const found = historyOf(await select(q), task, dataset);
+      const reference: unknown = found[0] ? (await whole(found[0].id)).detail.reference : null;
+      return { task, dataset, rows: found, count: found.length, preview: found.find((row) => row.prompt_preview)?.prompt_preview ?? null, reference };
+    },
+    funnel: async (q) => funnelOf(await select(q), q),
+    failures: async (q) => failuresOf(await select(q), q),
     compare: async (ids) => {
       const all = await Promise.all(ids.map(whole));
       return align(all.map((one) => ({ row: one.detail.row, messages: one.messages })));
@@ -140,7 +147,7 @@ type Read = (hits: Hits, end: number) => void;
 /** Looks for the text terms of queries in all texts, beside the page; each term once. */
 function finder(root: string, texts: number, rows: Row[]): (q: string, read?: Read, signal?: AbortSignal) => Promise<Hits> {
   const known: Hits = new Map();
-  const look = (terms: string[], hits: Hits, read?: Read, signal?: AbortSignal): Promise<void> =>
+  const look = (terms: TextTerm[], hits: Hits, read?: Read, signal?: AbortSignal): Promise<void> =>
     new Promise((done, fail) => {
       const worker = new Worker(new URL("../lib/searcher.ts", import.meta.url), { type: "module" });
       const end = (act: () => void): void => {
@@ -151,69 +158,24 @@ function finder(root: string, texts: number, rows: Row[]): (q: string, read?: Re
       worker.onerror = (event) => end(() => fail(new Error(event.message || "the search cannot run here")));
       worker.onmessage = ({ data }: MessageEvent<Found>) => {
         if ("error" in data) return end(() => fail(new Error(data.error)));
-        terms.forEach((term, i) => data.places[i]?.forEach((n) => hits.get(term)?.add(rows[n]?.id ?? "")));
+        terms.forEach((term, i) => data.places[i]?.forEach((n) => hits.get(idOf(term))?.add(rows[n]?.id ?? "")));
         read?.(hits, data.end);
         if (data.file === texts - 1) end(done);
       };
       worker.postMessage({ root: new URL(root, location.href).href, files: texts, terms } satisfies Ask);
     });
   return async (q, read, signal) => {
-    const wanted = textTerms(q).filter((term) => !known.has(term));
+    const wanted = textTerms(parse(q)).filter((term) => !known.has(idOf(term)));
     if (wanted.length && texts) {
-      const mine: Hits = new Map(wanted.map((term) => [term, new Set<string>()]));
+      const mine: Hits = new Map(wanted.map((term) => [idOf(term), new Set<string>()]));
       await look(wanted, new Map([...known, ...mine]), read, signal);
-      for (const [term, ids] of mine) known.set(term, ids);
+      for (const [id, ids] of mine) known.set(id, ids);
     }
     return known;
   };
 }
 
 const refusal = (error: string): Refused => new Refused(404, { error, start: null, end: null, suggestions: [] });
-
-function runsOf(rows: Row[]): Run[] {
-  return [...Map.groupBy(rows, (row) => `${row.project}\n${row.run}`).values()].map((mine) => {
-    const steps = mine.map((row) => row.step).filter((step) => step !== null);
-    return {
-      project: mine[0]?.project ?? "",
-      run: mine[0]?.run ?? "",
-      rollouts: mine.length,
-      superseded: 0,
-      first_step: steps.length ? Math.min(...steps) : null,
-      last_step: steps.length ? Math.max(...steps) : null,
-      last_time: mine.reduce<number | null>((t, row) => (row.time !== null && row.time > (t ?? 0) ? row.time : t), null),
-      live: false,
-    };
-  });
-}
-
-function startOf(rows: Row[]): { id: string | null } {
-  for (const mine of Map.groupBy(rows, groupOf).values()) {
-    if (new Set(mine.map((row) => row.reward).filter((r) => typeof r === "number")).size > 1) return { id: mine[0]?.id ?? null };
-  }
-  return { id: rows[0]?.id ?? null };
-}
-
-function neighboursOf(rows: Row[], id: string): Awaited<ReturnType<Api["neighbours"]>> {
-  const me = rows.find((row) => row.id === id);
-  if (!me) throw refusal("not in this bundle");
-  const mine = rows.filter((row) => row.project === me.project && row.run === me.run && row.split === me.split);
-  const groups = [...Map.groupBy(mine, groupOf)].filter(([, [row]]) => row === me || (row && !isAlone(row)));
-  const at = groups.findIndex(([key]) => key === groupOf(me));
-  const beside = (n: number): string | null => (isAlone(me) || me.step === null ? null : (groups[n]?.[1][0]?.id ?? null));
-  const same = mine.filter((row) => row.task !== null && row.task === me.task && row.dataset === me.dataset && row.step !== null);
-  const nearest = (list: Row[], way: 1 | -1): string | null => {
-    const step = list.map((row) => row.step ?? 0).sort((a, b) => way * (a - b))[0];
-    const there = list.filter((row) => row.step === step);
-    return (there.find((row) => row.index === me.index) ?? there[0])?.id ?? null;
-  };
-  return {
-    siblings: (groups[at]?.[1] ?? []).toSorted((a, b) => (a.index ?? 0) - (b.index ?? 0)),
-    previous_group: beside(at + 1),
-    next_group: beside(at - 1),
-    earlier: nearest(same.filter((row) => (row.step ?? 0) < (me.step ?? 0)), -1),
-    later: nearest(same.filter((row) => (row.step ?? 0) > (me.step ?? 0)), 1),
-  };
-}
 
 function hitsOf(messages: Body[], patterns: RegExp[]): Hit[] {
   return messages.flatMap((body) =>

@@ -1,21 +1,45 @@
-/** What the server counts with its engine, counted over a bundle's rows. */
+/** What the server counts with its engine, counted over a bundle's rows: the rules of `query/facets.py`,
+ * `query/overview.py` and `query/tasks.py`. */
+import type { Facets, Failures, Funnel, Histogram, Histograms, Num, Ribbon, Row, StepNumbers, Tally, Task, Tasks } from "../api/types";
 import { HISTOGRAMS } from "../api/columns";
-import type { Tally, Facets, Failures, Funnel, Histograms, Num, Ribbon, Row, StepNumbers, Task, Tasks } from "../api/types";
 import { BY_KEY, FACETS } from "./columns";
-import { groupOf } from "./group";
+import { compare, type Rowed } from "./filter";
+import { groupOf, isAlone } from "./group";
 import { finite } from "./num";
-import { term } from "./query";
+import { both, exactly } from "./query";
 import { flips, kindOf, rates } from "./solved";
 
 const ENDS = ["dropped", "masked", "rejected", "failed"];
+const SHOWN = 100; // failures of one answer
+const TEXT = 4000; // characters of an error's text
 
 const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
 const least = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b < a ? b : a), null);
 const greatest = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b > a ? b : a), null);
-const known = (list: (number | string | null)[]): number[] => list.map(finite).filter((n): n is number => n !== null);
-const quantile = (sorted: number[], q: number): number | null => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? null;
+const known = (list: Num[]): number[] => list.map(finite).filter((n): n is number => n !== null);
 
-export function facetsOf(rows: Row[], keys: string[] = FACETS, limit = 12): Facets {
+/** Sorted by these values in turn: the greatest first, or the least; missing ones last. */
+type By<A> = [way: "down" | "up", of: (a: A) => number | string | null];
+
+export function sorted<A>(list: A[], ...by: By<A>[]): A[] {
+  return list.toSorted((a, b) => {
+    for (const [way, of] of by) {
+      const [x, y] = [of(a), of(b)];
+      const less = x === null || y === null ? Number(x === null) - Number(y === null) : compare(x, y) * (way === "down" ? -1 : 1);
+      if (less) return less;
+    }
+    return 0;
+  });
+}
+
+/** Between the values beside it, as the engine's `quantile_cont`. */
+function quantile(list: number[], q: number): number | null {
+  const place = (list.length - 1) * q;
+  const [low, high] = [list[Math.floor(place)], list[Math.ceil(place)]];
+  return low === undefined || high === undefined ? null : low + (high - low) * (place - Math.floor(place));
+}
+
+export function facetsOf(rows: Row[], keys: readonly string[] = FACETS, limit = 12): Facets {
   return {
     facets: keys.map((key) => {
       const counts = new Map<string | null, number>();
@@ -26,8 +50,8 @@ export function facetsOf(rows: Row[], keys: string[] = FACETS, limit = 12): Face
       }
       const absent = counts.get(null);
       counts.delete(null);
-      const listed = [...counts].map(([value, count]) => ({ value, count })).toSorted((a, b) => b.count - a.count);
-      const values: { value: string | null; count: number }[] = listed.slice(0, limit);
+      const listed = sorted([...counts].map(([value, count]) => ({ value, count })), ["down", (v) => v.count], ["up", (v) => v.value]);
+      const values = listed.slice(0, limit);
       if (absent && values.length) values.push({ value: null, count: absent });
       return { key, values, more: Math.max(0, listed.length - limit) };
     }),
@@ -35,149 +59,156 @@ export function facetsOf(rows: Row[], keys: string[] = FACETS, limit = 12): Face
 }
 
 export function histogramsOf(rows: Row[], bins = 40): Histograms {
-  return {
-    histograms: HISTOGRAMS.map((key) => {
-      const values = rows.map((row) => row[key] as Num);
-      const numbers = known(values);
-      const missing = values.filter((v) => v === null).length;
-      const nan = values.filter((v) => v === "NaN").length;
-      const not_finite = rows.length - missing - numbers.length;
-      const [low, most] = [least(numbers), greatest(numbers)];
-      const base = { key, missing, nan, infinite: not_finite - nan, not_finite, mean: mean(numbers), outside: 0, low, most };
-      if (low === null || most === null) return { ...base, high: null, counts: [] };
-      let high = most;
-      let bars = bins;
-      if (BY_KEY.get(key)?.whole) {
-        const per = Math.ceil((high - low + 1) / bins);
-        bars = Math.ceil((high - low + 1) / per);
-        high = low + per * bars;
-      }
-      const counts = new Array<number>(bars).fill(0);
-      for (const n of numbers) {
-        const at = Math.min(bars - 1, Math.floor((n - low) / ((high - low || 1) / bars)));
-        counts[at] = (counts[at] ?? 0) + 1;
-      }
-      return { ...base, high, counts };
-    }),
-  };
+  return { histograms: HISTOGRAMS.map((key) => histogram(key, rows.map((row) => row[key] as Num), bins, BY_KEY.get(key)?.whole ?? false)) };
 }
 
-export function ribbonOf(rows: Row[]): Ribbon {
-  const lanes = Map.groupBy(rows.filter((row) => row.step !== null), (row) => [row.project, row.run, row.split].join("\n"));
-  return {
-    runs: [...lanes.values()].map((mine) => ({
-      project: mine[0]?.project ?? "",
-      run: mine[0]?.run ?? "",
-      split: mine[0]?.split ?? null,
-      steps: [...Map.groupBy(mine, (row) => row.step ?? 0)].toSorted((a, b) => a[0] - b[0]).map(([step, list]) => column(step, list)),
-      metrics: {},
-    })),
-  };
+function histogram(key: string, values: Num[], bins: number, isWhole: boolean): Histogram {
+  const numbers = known(values);
+  const [missing, nan] = [values.filter((v) => v === null).length, values.filter((v) => v === "NaN").length];
+  const not_finite = values.length - missing - numbers.length;
+  const [low, most] = [least(numbers), greatest(numbers)];
+  const base = { key, low, most, mean: mean(numbers), missing, nan, infinite: not_finite - nan, not_finite };
+  if (low === null || most === null) return { ...base, high: null, counts: [], outside: 0 };
+  let [high, bars] = [most, bins];
+  if (isWhole) {
+    // Bars of whole width: otherwise some would hold one number and some two.
+    const width = Math.ceil((most - low + 1) / bins);
+    bars = Math.ceil((most - low + 1) / width);
+    high = low + width * bars;
+  }
+  const counts = new Array<number>(bars).fill(0);
+  for (const n of numbers) {
+    // Halves, as the engine has them: the width of two ends of all numbers is finite, too.
+    const at = high <= low ? 0 : Math.min(bars - 1, Math.floor((n / 2 - low / 2) / ((high / 2 - low / 2) / bars)));
+    if (Number.isFinite(at)) counts[at] = (counts[at] ?? 0) + 1;
+  }
+  return { ...base, high, counts, outside: numbers.length - counts.reduce((a, b) => a + b, 0) };
 }
 
-function column(step: number, rows: Row[]): StepNumbers {
+export function ribbonOf(rows: Rowed[]): Ribbon {
+  const lanes = Map.groupBy(rows.filter((row) => row.step !== null), (row) => JSON.stringify([row.project, row.run, row.split]));
+  const runs = [...lanes.values()].map((mine) => ({
+    project: mine[0]?.project ?? "",
+    run: mine[0]?.run ?? "",
+    split: mine[0]?.split ?? null,
+    steps: [...Map.groupBy(mine, (row) => row.step ?? 0)].toSorted((a, b) => a[0] - b[0]).map(([step, list]) => column(step, list)),
+    metrics: {},
+  }));
+  return { runs: sorted(runs, ["down", (lane) => lane.steps.length], ["up", (lane) => lane.project], ["up", (lane) => lane.run], ["up", (lane) => lane.split ?? ""]) };
+}
+
+const isError = (row: Rowed): boolean => (row.error_kind ?? row.error_type ?? row.error_text ?? null) !== null;
+
+function column(step: number, rows: Rowed[]): StepNumbers {
   const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
-  const groups = [...Map.groupBy(rows, groupOf).values()].map((group) => known(group.map((row) => row.reward)));
+  const groups = [...Map.groupBy(rows, groupOf).values()];
+  const isDead = (group: Row[]): boolean => {
+    const all = group.map((row) => row.reward).filter((reward) => reward !== null);
+    return all.length > 1 && all.every((reward) => reward === all[0]) && !group.some(isAlone);
+  };
   return {
     step,
     rollouts: rows.length,
+    scored: rewards.length,
     mean: mean(rewards),
     low: quantile(rewards, 0.1),
     high: quantile(rewards, 0.9),
     truncated: rows.filter((row) => row.truncated).length,
-    errors: rows.filter((row) => row.error_kind ?? row.error_type).length,
-    groups: groups.length,
-    dead: groups.filter((group) => group.length > 1 && group.every((reward) => reward === group[0])).length,
-    scored: rewards.length,
+    errors: rows.filter(isError).length,
     length: mean(known(rows.map((row) => row.response_tokens))),
+    groups: groups.length,
+    dead: groups.filter(isDead).length,
   };
 }
 
 export function tasksOf(rows: Row[], kind: string, order: string, at: number): Tasks {
-  const all = [...Map.groupBy(rows.filter((row) => row.task !== null), (row) => `${row.dataset}\n${row.task}`).values()].map(task);
-  const chosen = kind ? all.filter((row) => row.kind === kind) : all;
-  const name = order.replace(/^-/, "") as keyof Task | "change";
-  const value = (row: Task): number | string | null =>
-    name === "change" ? (finite(row.last_rate) ?? 0) - (finite(row.first_rate) ?? 0) : ((row[name] as number | string | null) ?? null);
-  const sorted = chosen.toSorted((a, b) => {
-    const [x, y] = [value(a), value(b)];
-    const less = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
-    return order.startsWith("-") ? -less : less;
-  });
-  return { tasks: sorted.slice(at, at + 200), count: sorted.length };
+  const all = [...Map.groupBy(rows.filter((row) => row.task !== null), (row) => JSON.stringify([row.dataset, row.task])).values()].map(task);
+  const usual = sorted(all.filter((one) => !kind || one.kind === kind), ["down", (t) => t.flips], ["down", (t) => t.regression], ["up", (t) => t.dataset], ["up", (t) => t.task]);
+  const name = order.replace(/^-/u, "") as keyof Task | "change";
+  const change = ({ first_rate: first, last_rate: last }: Task): number | null => (first === null || last === null ? null : last - first);
+  const chosen = sorted(usual, [order.startsWith("-") ? "down" : "up", (t) => (name === "change" ? change(t) : t[name])]);
+  return { tasks: chosen.slice(at, at + 200), count: chosen.length };
 }
 
 function task(rows: Row[]): Task {
-  const steps = new Set(known(rows.map((row) => row.step)));
+  const steps = [...new Set(known(rows.map((row) => row.step)))];
   const lanes = [...Map.groupBy(rows, (row) => JSON.stringify([row.project, row.run, row.split])).values()].map(rates);
   const all = lanes.flat();
   const stepped = known(all.map(({ step }) => step));
-  const [begin, end] = [Math.min(...stepped), Math.max(...stepped)];
-  const at = (step: number): number | null => mean(all.filter((found) => found.step === step).map(({ rate }) => rate));
-  const [first, last] = [at(begin), at(end)];
+  const at = (step: number | null): number | null => mean(all.filter((found) => found.step === step && step !== null).map(({ rate }) => rate));
+  const [first, last] = [at(least(stepped)), at(greatest(stepped))];
   const [best, worst] = [greatest(all.map(({ rate }) => rate)), least(all.map(({ rate }) => rate))];
   return {
     task: rows[0]?.task ?? "",
     dataset: rows[0]?.dataset ?? null,
     rollouts: rows.length,
-    steps: steps.size,
-    first_step: least([...steps]),
-    last_step: greatest([...steps]),
+    steps: steps.length,
+    first_step: least(steps),
+    last_step: greatest(steps),
     first_rate: first,
     last_rate: last,
     best_rate: best,
     worst_rate: worst,
     first_success: least(known(all.filter(({ rate }) => rate > 0).map(({ step }) => step))),
+    flips: lanes.flatMap(flips).length,
     regression: best === null || last === null ? null : best - last,
     reward: mean(known(rows.map((row) => row.reward))),
     response_tokens: mean(known(rows.map((row) => row.response_tokens))),
-    flips: lanes.flatMap(flips).length,
     kind: kindOf(first, last, best, worst),
-    preview: rows[0]?.prompt_preview ?? null,
+    preview: rows.find((row) => row.prompt_preview)?.prompt_preview?.slice(0, 300) ?? null,
   };
 }
 
-export function funnelOf(rows: Row[]): Funnel {
-  const scored = rows.filter((row) => row.reward !== null);
-  const kept = scored.filter((row) => !ENDS.includes(row.fate ?? ""));
-  const stages: [string, Row[], string][] = [
-    ["generated", rows, ""],
-    ["scored", scored, "has:reward"],
-    ["kept", kept, `has:reward -fate:${ENDS.join(",")}`],
-    ["trained", kept.filter((row) => row.fate === "trained"), "has:reward fate:trained"],
-  ];
-  const ends = [...Map.groupBy(rows, (row) => row.fate)].map(([fate, mine]): Tally => ({
-    name: fate ?? "fate not known",
-    count: mine.length,
-    q: term("fate", fate),
-    reasons: [...Map.groupBy(mine.filter((row) => row.fate_reason !== null), (row) => row.fate_reason)].map(([reason, list]): Tally => ({ name: reason ?? "", count: list.length, q: `${term("fate", fate)} ${term("fate_reason", reason)}`, reasons: [] })),
-  }));
-  const lost = (before: Row[] | undefined, here: Row[]): Tally[] => {
-    const reached = new Set(here);
-    const gone = Map.groupBy((before ?? []).filter((row) => !reached.has(row)), (row) => [row.fate, row.fate_reason, row.reward === null].join("\n"));
-    return [...gone.values()].toSorted((a, b) => b.length - a.length).map((mine): Tally => {
-      const { fate = null, fate_reason = null, reward = null } = mine[0] ?? {};
-      return { name: fate_reason ?? fate ?? "not known", count: mine.length, q: `${reward === null ? "-" : ""}has:reward ${term("fate", fate)} ${term("fate_reason", fate_reason)}`, reasons: [] };
-    });
-  };
-  return { total: rows.length, stages: stages.map(([name, list, q], i) => ({ name, count: list.length, q, reasons: lost(stages[i - 1]?.[1], list) })), ends: ends.toSorted((a, b) => b.count - a.count) };
-}
-
-export function failuresOf(rows: Row[]): Failures {
-  // As the server counts: what was cut off without an error failed by a limit.
-  const cut = (row: Row): boolean => !!row.truncated && !(row.error_kind ?? row.error_type);
-  const kindOf = (row: Row): string | null => (cut(row) ? "limit" : row.error_kind);
-  const failed = rows.filter((row) => cut(row) || (row.error_kind ?? row.error_type));
-  const groups = [...Map.groupBy(failed, (row) => `${kindOf(row)}\n${cut(row)}\n${row.error_type}`).values()].toSorted((a, b) => b.length - a.length);
-  const kinds = [...Map.groupBy(failed, kindOf)].map(([kind, mine]): Tally => ({ name: kind ?? "not known", count: mine.length, q: kind === "limit" ? "(error_kind:limit OR (truncated:true error_kind:none error_type:none))" : term("error_kind", kind), reasons: [] }));
+export function funnelOf(rows: Row[], q = ""): Funnel {
+  const groups = sorted(
+    [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason, row.reward !== null])).values()].map((mine) => {
+      const { fate = null, fate_reason: reason = null, reward = null } = mine[0] ?? {};
+      return { fate, reason, scored: reward !== null, count: mine.length };
+    }),
+    ["down", (g) => g.count], ["up", (g) => g.fate], ["up", (g) => g.reason],
+  );
+  const reached = ({ fate, scored }: (typeof groups)[number]): number => (!scored ? 0 : ENDS.includes(fate ?? "") ? 1 : fate === "trained" ? 3 : 2);
+  const stages = [["generated", ""], ["scored", "has:reward"], ["kept", `has:reward -fate:${ENDS.join(",")}`], ["trained", "has:reward fate:trained"]];
   return {
     total: rows.length,
-    kinds,
-    failures: groups.map((mine) => {
-      const steps = known(mine.map((row) => row.step));
-      const [one] = mine;
-      const q = one && cut(one) ? "truncated:true error_kind:none error_type:none" : `${term("error_kind", one?.error_kind ?? null)} ${term("error_type", one?.error_type ?? null)}`;
-      return { kind: one ? kindOf(one) : null, type: one?.error_type ?? null, count: mine.length, q, examples: one ? [one.id] : [], example: one ?? null, text: null, first_step: least(steps), last_step: greatest(steps) };
+    stages: stages.map(([name = "", terms = ""], stage): Tally => {
+      const lost = groups.filter((group) => reached(group) === stage - 1).map(({ fate, reason, scored, count }) => tally(reason ?? fate ?? "not known", count, both(q, `${scored ? "" : "-"}has:reward ${exactly("fate", fate)} ${exactly("fate_reason", reason)}`)));
+      return { ...tally(name, sum(groups.filter((group) => reached(group) >= stage)), both(q, terms)), reasons: lost };
     }),
+    ends: endsOf(rows, q),
   };
+}
+
+const tally = (name: string, count: number, q: string): Tally => ({ name, count, q, reasons: [] });
+const sum = (list: { count: number }[]): number => list.reduce((total, { count }) => total + count, 0);
+
+function endsOf(rows: Row[], q: string): Tally[] {
+  const reasons = [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason])).values()].map((mine) => ({ fate: mine[0]?.fate ?? null, reason: mine[0]?.fate_reason ?? null, count: mine.length }));
+  const fates = Map.groupBy(sorted(reasons, ["down", (g) => g.count], ["up", (g) => g.fate], ["up", (g) => g.reason]), (g) => g.fate);
+  const ends = [...fates].map(([fate, mine]): Tally => {
+    const found = both(q, exactly("fate", fate));
+    return { ...tally(fate ?? "fate not known", sum(mine), found), reasons: mine.flatMap(({ reason, count }) => (reason === null ? [] : [tally(reason, count, `${found} ${exactly("fate_reason", reason)}`)])) };
+  });
+  return sorted(ends, ["down", (end) => end.count]);
+}
+
+export function failuresOf(rows: Rowed[], q = ""): Failures {
+  const failed = rows.filter((row) => isError(row) || row.truncated);
+  const alike = [...Map.groupBy(failed, (row) => JSON.stringify([isError(row), row.error_kind, row.error_type])).values()];
+  const found = sorted(alike, ["down", (mine) => mine.length], ["up", (mine) => mine[0]?.error_kind ?? null], ["up", (mine) => mine[0]?.error_type ?? null]).flatMap((mine) => {
+    // The newest one speaks for all of them. What was cut off without an error failed by a limit.
+    const [one] = sorted(mine, ["down", (row) => row.time], ["up", (row) => row.id]);
+    if (!one) return [];
+    const { error_kind: kind, error_type: type } = one;
+    const alone = kind === null && type === null ? " has:error" : "";
+    const terms = isError(one) ? `${exactly("error_kind", kind)} ${exactly("error_type", type)}${alone}` : "truncated:true error:none";
+    const steps = known(mine.map((row) => row.step));
+    const text = sorted(mine.filter((row) => row.error_text), ["down", (row) => row.time])[0]?.error_text?.slice(0, TEXT) ?? null;
+    return [{ kind: isError(one) ? kind : "limit", type, count: mine.length, text, first_step: least(steps), last_step: greatest(steps), examples: [one.id], q: both(q, terms), example: one }];
+  });
+  const kinds = [...Map.groupBy(found, (failure) => failure.kind)].map(([kind, mine]) => {
+    const terms = kind === null ? "has:error error_kind:none" : kind === "limit" ? "(error_kind:limit OR (truncated:true error:none))" : exactly("error_kind", kind);
+    return tally(kind ?? "not known", sum(mine), both(q, terms));
+  });
+  return { total: rows.length, kinds: sorted(kinds, ["down", (kind) => kind.count]), failures: found.slice(0, SHOWN) };
 }

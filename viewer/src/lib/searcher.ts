@@ -1,10 +1,10 @@
 /** A worker of a bundle's page: looks for terms in the whole text of every rollout. */
-import { searched, type Term } from "./whole";
+import { searched, type TextTerm } from "./whole";
 
 export interface Ask {
   root: string;
   files: number;
-  terms: string[];
+  terms: TextTerm[];
 }
 
 /** For each term the places (row numbers) of the rollouts it is found in, among those before
@@ -13,7 +13,7 @@ export type Found = { error: string } | { places: number[][]; end: number; file:
 
 interface Texts {
   first: number;
-  said: [role: string, text: string][][];
+  said: [role: string, text: string | null][][];
 }
 
 addEventListener("message", (event: MessageEvent<Ask>) => {
@@ -21,7 +21,7 @@ addEventListener("message", (event: MessageEvent<Ask>) => {
 });
 
 async function find({ root, files, terms }: Ask): Promise<void> {
-  const wanted: Term[] = terms.map(searched);
+  const wanted = terms.map(searched);
   for (let k = 0; k < files; k++) {
     const places: number[][] = terms.map(() => []);
     const answer = await fetch(`${root}texts/${k}.json`);
@@ -29,7 +29,7 @@ async function find({ root, files, terms }: Ask): Promise<void> {
     const texts = (await answer.json()) as Texts;
     texts.said.forEach((messages, i) => {
       wanted.forEach((term, t) => {
-        if (messages.some(([role, text]) => (term.role === null || term.role === role) && term.pattern.test(text))) places[t]?.push(texts.first + i);
+        if (messages.some(([role, text]) => term(text, role))) places[t]?.push(texts.first + i);
       });
     });
     postMessage({ places, end: texts.first + texts.said.length, file: k } satisfies Found);

@@ -2,7 +2,7 @@
 import { Refused, type Api } from "../api/client";
 import type { Listed, Row } from "../api/types";
 import { sorter, sorts } from "../lib/filter";
-import { needles } from "../lib/query";
+import { needles } from "../lib/whole";
 
 const PAGE = 100;
 const KEPT = 30; // pages kept in memory: about 3,000 rows
