@@ -167,7 +167,7 @@ def columns() -> str:
     )
     return f"""\
 /** What the schema and the query language say about columns. Made by `make generated`. */
-import type {{ Detail, Row }} from "./types";
+import type {{ Detail, RolloutRow }} from "./types";
 
 export interface Column<Name extends string = string> {{
   name: Name;
@@ -183,7 +183,7 @@ export interface Column<Name extends string = string> {{
 }}
 
 /** The columns of a row of a list. */
-export const ROW: readonly Column<keyof Row>[] = [
+export const ROW: readonly Column<keyof RolloutRow>[] = [
 {lines(RolloutRow.__struct_fields__)}
 ];
 
@@ -196,7 +196,7 @@ export const BESIDE: readonly Column<keyof Detail>[] = [
 export const FACETS: readonly string[] = {json.dumps(FACETS)};
 
 /** Numbers that are drawn as histograms. */
-export const HISTOGRAMS: readonly (keyof Row)[] = {json.dumps(HISTOGRAMS)};
+export const HISTOGRAMS: readonly (keyof RolloutRow)[] = {json.dumps(HISTOGRAMS)};
 
 /** Every key of the query language. After `.*` stands a name of the user's own. */
 export const KEYS: Readonly<Record<string, {{ kind: Column["kind"] | "text" | "any"; whole?: true }}>> = {{

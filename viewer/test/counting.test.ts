@@ -1,19 +1,19 @@
 import { expect, test } from "vitest";
 import "./groupby";
-import type { Row } from "../src/api/types";
+import type { RolloutRow } from "../src/api/types";
 import { failuresOf, funnelOf, ribbonOf, tasksOf } from "../src/lib/counting";
 import { matcher } from "../src/lib/filter";
 
 const EMPTY = { rewards: {}, tools: [], labels: [], flags: [], project: "p", run: "r", split: "train", step: null, dataset: null, environment: null, group: null, task: "t", index: null, reward: null, fate: null, fate_reason: null, error_kind: null, error_type: null, truncated: null, response_tokens: null, prompt_preview: null };
-const rows = (...all: Partial<Row>[]): Row[] => all.map((row, i) => ({ ...EMPTY, id: String(i), ...row }) as Row);
+const rows = (...all: Partial<RolloutRow>[]): RolloutRow[] => all.map((row, i) => ({ ...EMPTY, id: String(i), ...row }) as RolloutRow);
 
 test("a task without steps has neither regressed nor flipped", () => {
   const [task] = tasksOf(rows({ reward: 1 }, { reward: 0 }), "", "-flips", 0).tasks;
   expect([task?.kind, task?.steps, task?.first_rate, task?.best_rate]).toEqual(["mixed", 0, null, 0.5]);
 });
 
-const history = (run: string, rewards: (number | string | null)[]): Partial<Row>[] => rewards.map((reward, step) => ({ run, step, reward }));
-const kinds = (...lanes: Partial<Row>[][]): unknown[] => tasksOf(rows(...lanes.flat()), "", "-flips", 0).tasks.map((task) => [task.kind, task.first_rate, task.last_rate, task.flips]);
+const history = (run: string, rewards: (number | string | null)[]): Partial<RolloutRow>[] => rewards.map((reward, step) => ({ run, step, reward }));
+const kinds = (...lanes: Partial<RolloutRow>[][]): unknown[] => tasksOf(rows(...lanes.flat()), "", "-flips", 0).tasks.map((task) => [task.kind, task.first_rate, task.last_rate, task.flips]);
 
 test("a task that was learned and lost again has regressed, and flipped twice", () => {
   expect(kinds(history("a", [0, 1, 1, 0]))).toEqual([["regressed", 0, 0, 2]]);

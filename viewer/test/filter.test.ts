@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { Row } from "../src/api/types";
+import type { RolloutRow } from "../src/api/types";
 import { sorter, sorts } from "../src/lib/filter";
 
-const rows = (values: unknown[]): Row[] => values.map((reward, i) => ({ id: `r${i}`, reward }) as Row);
-const ids = (sorted: Row[]): string => sorted.map((row) => row.id).join(" ");
+const rows = (values: unknown[]): RolloutRow[] => values.map((reward, i) => ({ id: `r${i}`, reward }) as RolloutRow);
+const ids = (sorted: RolloutRow[]): string => sorted.map((row) => row.id).join(" ");
 
 test("what is missing or no number stands last, whichever way; equal ones by id", () => {
   const some = rows([0.5, null, "NaN", -1, 0.5, "Infinity", "-Infinity"]);
@@ -12,7 +12,7 @@ test("what is missing or no number stands last, whichever way; equal ones by id"
 });
 
 test("texts are sorted by their letters, as the server does, not by a language", () => {
-  const some = ["b", "B", "ä", "a"].map((task, i) => ({ id: `r${i}`, task }) as Row);
+  const some = ["b", "B", "ä", "a"].map((task, i) => ({ id: `r${i}`, task }) as RolloutRow);
   expect(ids(sorter("task")(some))).toBe("r1 r3 r0 r2");
 });
 

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import "./groupby";
 import { Refused } from "../src/api/client";
-import type { Failures, Run, Task } from "../src/api/types";
+import type { Failures, ListedRun, Task } from "../src/api/types";
 import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../src/lib/counting";
 import { matcher, sorter, sorts, type Hits, type Rowed } from "../src/lib/filter";
 import { parse } from "../src/lib/syntax";
@@ -34,7 +34,7 @@ interface Vectors {
   failures: (Asked & { answer: Failures })[];
   start: Asked[];
   values: { key: string; prefix: string; answer: { values: unknown[] } }[];
-  runs: Run[];
+  runs: ListedRun[];
   neighbours: { id: string; siblings: string[] }[];
 }
 

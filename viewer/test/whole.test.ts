@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { matcher } from "../src/lib/filter";
-import type { Row } from "../src/api/types";
+import type { RolloutRow } from "../src/api/types";
 import { parse } from "../src/lib/syntax";
 import { idOf, marked, needles, searched, textTerms } from "../src/lib/whole";
 
@@ -16,7 +16,7 @@ test("a term looks in the messages of its role only", () => {
 });
 
 test("rows are chosen by who has the words", () => {
-  const row = (id: string, reward: number): Row => ({ id, reward }) as Row;
+  const row = (id: string, reward: number): RolloutRow => ({ id, reward }) as RolloutRow;
   const rows = [row("a", 1), row("b", 1), row("c", 0)];
   const hits = new Map(textTerms(parse("word")).map((term) => [idOf(term), new Set(["a", "c"])]));
   const chosen = (q: string): string[] => rows.filter(matcher(q, hits)).map((r) => r.id);

@@ -10,34 +10,18 @@ export type Params = Record<string, string | number | boolean | null | undefined
 export class Refused extends Error {
   constructor(
     readonly status: number,
-    readonly problem: T.Problem,
+    readonly problem: T.Refusal,
   ) {
     super(problem.error);
   }
 }
 
-/** What a running text search tells while it goes on. */
-export interface SearchNews {
-  rows: T.Row[];
-  scanned: number;
-  total: number;
-  done: boolean;
-  /** It ended because it had found as many as the page holds. */
-  more: boolean;
-}
-
-/** What a running job's store tells. */
-export interface LiveNews {
-  generation: string;
-  rollouts: number;
-}
-
 export interface Api {
   readonly fixed: boolean;
   status(signal?: AbortSignal): Promise<T.Status>;
-  runs(signal?: AbortSignal): Promise<{ runs: T.Run[] }>;
+  runs(signal?: AbortSignal): Promise<{ runs: T.ListedRun[] }>;
   /** Rows with the fields of `T.LISTED` and these columns. */
-  rollouts(p: { q: string; order: string; at: number; limit: number; columns: string[] }, s?: AbortSignal): Promise<T.Page>;
+  rollouts(p: { q: string; order: string; at: number; limit: number; columns: string[] }, s?: AbortSignal): Promise<T.ListedPage>;
   /** One rollout, with its messages from `first` on where that is not slower than without. */
   detail(id: string, first: number, s?: AbortSignal): Promise<T.Detail>;
   messages(id: string, first: number, count: number, s?: AbortSignal): Promise<T.Bodies>;
@@ -45,7 +29,7 @@ export interface Api {
   tokens(id: string, first: number, count: number, s?: AbortSignal): Promise<T.TokenBlocks>;
   strip(id: string, stream: string, s?: AbortSignal): Promise<T.Strip>;
   spans(id: string, s?: AbortSignal): Promise<T.Spans>;
-  neighbours(id: string, s?: AbortSignal): Promise<T.Neighbours>;
+  neighbours(id: string, s?: AbortSignal): Promise<T.ShownNeighbours>;
   place(id: string, q: string, order: string, s?: AbortSignal): Promise<{ at: number | null }>;
   start(q: string, s?: AbortSignal): Promise<T.Start>;
   random(q: string, s?: AbortSignal): Promise<T.Start>;
@@ -62,8 +46,8 @@ export interface Api {
   values(key: string, prefix: string, s?: AbortSignal): Promise<T.Values>;
   label(label: Partial<T.Label> & { rollout: string }): Promise<unknown>;
   login(token: string): Promise<unknown>;
-  search(q: string, news: (n: SearchNews) => void, signal: AbortSignal): Promise<void>;
-  listen(news: (n: LiveNews) => void, state: (live: boolean) => void): () => void;
+  search(q: string, news: (n: T.SearchNews) => void, signal: AbortSignal): Promise<void>;
+  listen(news: (n: T.News) => void, state: (live: boolean) => void): () => void;
 }
 
 /** Messages that come in one answer. */
@@ -83,9 +67,9 @@ export const LOCKED = "rollscope:locked";
 
 async function refuse(answer: Response): Promise<never> {
   if (answer.status === 401) dispatchEvent(new Event(LOCKED));
-  let problem: T.Problem = { error: `${answer.status} ${answer.statusText}`, start: null, end: null, suggestions: [] };
+  let problem: T.Refusal = { error: `${answer.status} ${answer.statusText}`, start: null, end: null, suggestions: [] };
   try {
-    problem = { ...problem, ...((await answer.json()) as Partial<T.Problem>) };
+    problem = { ...problem, ...((await answer.json()) as Partial<T.Refusal>) };
   } catch {
     // not ours: a proxy's page
   }
@@ -148,7 +132,7 @@ export const http: Api = {
     if (!answer.ok || !answer.body) return refuse(answer);
     let done = false;
     for await (const data of events(answer.body)) {
-      const told = JSON.parse(data) as SearchNews;
+      const told = JSON.parse(data) as T.SearchNews;
       done = told.done;
       news(told);
     }

@@ -1,5 +1,5 @@
 /** What the schema and the query language say about columns. Made by `make generated`. */
-import type { Detail, Row } from "./types";
+import type { Detail, RolloutRow } from "./types";
 
 export interface Column<Name extends string = string> {
   name: Name;
@@ -15,7 +15,7 @@ export interface Column<Name extends string = string> {
 }
 
 /** The columns of a row of a list. */
-export const ROW: readonly Column<keyof Row>[] = [
+export const ROW: readonly Column<keyof RolloutRow>[] = [
   {"name": "id", "key": "id", "kind": "equal", "doc": "Joins the other tables."},
   {"name": "project", "key": "project", "kind": "equal", "doc": "Project."},
   {"name": "run", "key": "run", "kind": "equal", "doc": "Run."},
@@ -73,7 +73,7 @@ export const BESIDE: readonly Column<keyof Detail>[] = [
 export const FACETS: readonly string[] = ["split", "fate", "stop_reason", "truncated", "error_kind", "environment", "dataset", "tool", "flag", "label", "project", "run"];
 
 /** Numbers that are drawn as histograms. */
-export const HISTOGRAMS: readonly (keyof Row)[] = ["reward", "advantage", "response_tokens", "turns", "step"];
+export const HISTOGRAMS: readonly (keyof RolloutRow)[] = ["reward", "advantage", "response_tokens", "turns", "step"];
 
 /** Every key of the query language. After `.*` stands a name of the user's own. */
 export const KEYS: Readonly<Record<string, { kind: Column["kind"] | "text" | "any"; whole?: true }>> = {

@@ -9,7 +9,7 @@ import { parse } from "../lib/syntax";
 import { historyOf, neighboursOf, runsOf, startOf } from "../lib/walking";
 import { idOf, needles, textTerms, type TextTerm } from "../lib/whole";
 import { Refused, type Api } from "./client";
-import type { Body, Detail, Hit, Keys, Num, Row, Spans, TokenBlock } from "./types";
+import type { Body, Detail, Hit, Keys, Num, RolloutRow, Spans, TokenBlock } from "./types";
 
 interface Whole {
   detail: Detail;
@@ -145,7 +145,7 @@ export async function files(root: string): Promise<Api> {
 type Read = (hits: Hits, end: number) => void;
 
 /** Looks for the text terms of queries in all texts, beside the page; each term once. */
-function finder(root: string, texts: number, rows: Row[]): (q: string, read?: Read, signal?: AbortSignal) => Promise<Hits> {
+function finder(root: string, texts: number, rows: RolloutRow[]): (q: string, read?: Read, signal?: AbortSignal) => Promise<Hits> {
   const known: Hits = new Map();
   const look = (terms: TextTerm[], hits: Hits, read?: Read, signal?: AbortSignal): Promise<void> =>
     new Promise((done, fail) => {

@@ -5,8 +5,8 @@ type Schemas = components["schemas"];
 
 export type Num = number | string | null;
 export type Status = Schemas["Status"];
-export type Run = Schemas["ListedRun"];
-export type Row = Schemas["RolloutRow"];
+export type ListedRun = Schemas["ListedRun"];
+export type RolloutRow = Schemas["RolloutRow"];
 
 /** Fields that the rows of a selection always have: what lists show. */
 export const LISTED = [
@@ -31,26 +31,25 @@ export const LISTED = [
   "flags",
   "prompt_preview",
   "preview",
-] as const satisfies (keyof Row)[];
+] as const satisfies (keyof RolloutRow)[];
 /** A row of a selection. Other fields are there if the table shows them. */
-export type Listed = Pick<Row, "id" | (typeof LISTED)[number]> & Partial<Row>;
+export type ListedRow = Pick<RolloutRow, "id" | (typeof LISTED)[number]> & Partial<RolloutRow>;
 /** A window of a selection that was asked for with what every list shows. */
-export type Page = Omit<Schemas["ListedPage"], "rows"> & { rows: Listed[] };
+export type ListedPage = Omit<Schemas["ListedPage"], "rows"> & { rows: ListedRow[] };
 export type Detail = Schemas["Detail"];
 export type Outline = Schemas["Outline"];
 export type Note = Schemas["Note"];
 export type Body = Schemas["Body"];
 export type Bodies = Schemas["Bodies"];
-export type Piece = Schemas["ShownPart"];
-export type Call = Schemas["ShownCall"];
+export type ShownPart = Schemas["ShownPart"];
+export type ShownCall = Schemas["ShownCall"];
 export type TokenBlock = Schemas["TokenBlock"];
 export type TokenBlocks = Schemas["TokenBlocks"];
 export type Strip = Schemas["Strip"];
-export type SpanRow = Schemas["ShownSpan"];
+export type ShownSpan = Schemas["ShownSpan"];
 export type Spans = Schemas["Spans"];
-export type Neighbours = Schemas["ShownNeighbours"];
+export type ShownNeighbours = Schemas["ShownNeighbours"];
 export type Start = Schemas["Start"];
-export type Facet = Schemas["ShownFacet"];
 export type Facets = Schemas["Facets"];
 export type Histogram = Schemas["Histogram"];
 export type Histograms = Schemas["Histograms"];
@@ -62,15 +61,18 @@ export type Tasks = Schemas["Tasks"];
 export type History = Schemas["History"];
 export type Tally = Schemas["Tally"];
 export type Funnel = Schemas["Funnel"];
-export type Failure = Schemas["ShownFailure"];
 export type Failures = Schemas["Failures"];
 export type Compared = Schemas["Compared"];
 export type Aligned = Schemas["Aligned"];
 export type Side = Schemas["Side"];
 export type Hit = Schemas["Hit"];
 export type Hits = Schemas["Hits"];
-export type Key = Schemas["ListedKey"];
+export type ListedKey = Schemas["ListedKey"];
 export type Keys = Schemas["Keys"];
 export type Values = Schemas["ShownFacet"];
 export type Label = Schemas["Label"];
-export type Problem = Schemas["Refusal"];
+export type Refusal = Schemas["Refusal"];
+/** What a running text search tells while it goes on. */
+export type SearchNews = Schemas["SearchNews"];
+/** What a running job's store tells. */
+export type News = Schemas["News"];

@@ -1,10 +1,10 @@
 /** Aligning rollouts in a bundle's page; with a server, `checks.align` does it. */
 import { diffArrays, diffWordsWithSpace } from "diff";
-import type { Aligned, Body, Compared, Row, Side } from "../api/types";
+import type { Aligned, Body, Compared, RolloutRow, Side } from "../api/types";
 import { json } from "./text";
 
 interface One {
-  row: Row;
+  row: RolloutRow;
   messages: Body[];
 }
 
@@ -87,7 +87,7 @@ export function align(all: One[]): Compared {
   return { rows: all.map((one) => one.row), aligned, first: at < 0 ? null : { row: at, char: shared?.same ? shared.text.length : 0 }, differences: differences(all.map((one) => one.row)) };
 }
 
-function differences(rows: Row[]): Compared["differences"] {
-  const names = Object.keys(rows[0] ?? {}).filter((name) => !["id", "time", "preview", "prompt_preview"].includes(name)) as (keyof Row)[];
+function differences(rows: RolloutRow[]): Compared["differences"] {
+  const names = Object.keys(rows[0] ?? {}).filter((name) => !["id", "time", "preview", "prompt_preview"].includes(name)) as (keyof RolloutRow)[];
   return names.map((key) => ({ key, values: rows.map((row) => row[key]) })).filter(({ values }) => new Set(values.map((v) => JSON.stringify(v))).size > 1);
 }

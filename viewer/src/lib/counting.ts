@@ -1,6 +1,6 @@
 /** What the server counts with its engine, counted over a bundle's rows: the rules of `query/facets.py`,
  * `query/overview.py` and `query/tasks.py`. */
-import type { Facets, Failures, Funnel, Histogram, Histograms, Num, Ribbon, Row, StepNumbers, Tally, Task, Tasks } from "../api/types";
+import type { Facets, Failures, Funnel, Histogram, Histograms, Num, Ribbon, RolloutRow, StepNumbers, Tally, Task, Tasks } from "../api/types";
 import { HISTOGRAMS } from "../api/columns";
 import { BY_KEY, FACETS } from "./columns";
 import { compare, type Rowed } from "./filter";
@@ -39,12 +39,12 @@ function quantile(list: number[], q: number): number | null {
   return low === undefined || high === undefined ? null : low + (high - low) * (place - Math.floor(place));
 }
 
-export function facetsOf(rows: Row[], keys: readonly string[] = FACETS, limit = 12): Facets {
+export function facetsOf(rows: RolloutRow[], keys: readonly string[] = FACETS, limit = 12): Facets {
   return {
     facets: keys.map((key) => {
       const counts = new Map<string | null, number>();
       for (const row of rows) {
-        const value = row[BY_KEY.get(key)?.name ?? (key as keyof Row)] as string | string[] | null;
+        const value = row[BY_KEY.get(key)?.name ?? (key as keyof RolloutRow)] as string | string[] | null;
         const entries = Array.isArray(value) ? (value.length ? value : [null]) : [value === null || value === undefined ? null : String(value)];
         for (const entry of entries) counts.set(entry, (counts.get(entry) ?? 0) + 1);
       }
@@ -58,7 +58,7 @@ export function facetsOf(rows: Row[], keys: readonly string[] = FACETS, limit = 
   };
 }
 
-export function histogramsOf(rows: Row[], bins = 40): Histograms {
+export function histogramsOf(rows: RolloutRow[], bins = 40): Histograms {
   return { histograms: HISTOGRAMS.map((key) => histogram(key, rows.map((row) => row[key] as Num), bins, BY_KEY.get(key)?.whole ?? false)) };
 }
 
@@ -102,7 +102,7 @@ const isError = (row: Rowed): boolean => (row.error_kind ?? row.error_type ?? ro
 function column(step: number, rows: Rowed[]): StepNumbers {
   const rewards = known(rows.map((row) => row.reward)).sort((a, b) => a - b);
   const groups = [...Map.groupBy(rows, groupOf).values()];
-  const isDead = (group: Row[]): boolean => {
+  const isDead = (group: RolloutRow[]): boolean => {
     const all = group.map((row) => row.reward).filter((reward) => reward !== null);
     return all.length > 1 && all.every((reward) => reward === all[0]) && !group.some(isAlone);
   };
@@ -121,7 +121,7 @@ function column(step: number, rows: Rowed[]): StepNumbers {
   };
 }
 
-export function tasksOf(rows: Row[], kind: string, order: string, at: number): Tasks {
+export function tasksOf(rows: RolloutRow[], kind: string, order: string, at: number): Tasks {
   const all = [...Map.groupBy(rows.filter((row) => row.task !== null), (row) => JSON.stringify([row.dataset, row.task])).values()].map(task);
   const usual = sorted(all.filter((one) => !kind || one.kind === kind), ["down", (t) => t.flips], ["down", (t) => t.regression], ["up", (t) => t.dataset], ["up", (t) => t.task]);
   const name = order.replace(/^-/u, "") as keyof Task | "change";
@@ -130,7 +130,7 @@ export function tasksOf(rows: Row[], kind: string, order: string, at: number): T
   return { tasks: chosen.slice(at, at + 200), count: chosen.length };
 }
 
-function task(rows: Row[]): Task {
+function task(rows: RolloutRow[]): Task {
   const steps = [...new Set(known(rows.map((row) => row.step)))];
   const lanes = [...Map.groupBy(rows, (row) => JSON.stringify([row.project, row.run, row.split])).values()].map(rates);
   const all = lanes.flat();
@@ -159,7 +159,7 @@ function task(rows: Row[]): Task {
   };
 }
 
-export function funnelOf(rows: Row[], q = ""): Funnel {
+export function funnelOf(rows: RolloutRow[], q = ""): Funnel {
   const groups = sorted(
     [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason, row.reward !== null])).values()].map((mine) => {
       const { fate = null, fate_reason: reason = null, reward = null } = mine[0] ?? {};
@@ -182,7 +182,7 @@ export function funnelOf(rows: Row[], q = ""): Funnel {
 const tally = (name: string, count: number, q: string): Tally => ({ name, count, q, reasons: [] });
 const sum = (list: { count: number }[]): number => list.reduce((total, { count }) => total + count, 0);
 
-function endsOf(rows: Row[], q: string): Tally[] {
+function endsOf(rows: RolloutRow[], q: string): Tally[] {
   const reasons = [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason])).values()].map((mine) => ({ fate: mine[0]?.fate ?? null, reason: mine[0]?.fate_reason ?? null, count: mine.length }));
   const fates = Map.groupBy(sorted(reasons, ["down", (g) => g.count], ["up", (g) => g.fate], ["up", (g) => g.reason]), (g) => g.fate);
   const ends = [...fates].map(([fate, mine]): Tally => {

@@ -8,7 +8,7 @@ import { setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec, RangeSetBuilder } from "@codemirror/state";
 import { Decoration, EditorView, keymap, placeholder, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
 import type { Api } from "../api/client";
-import type { Key } from "../api/types";
+import type { ListedKey } from "../api/types";
 import { quoted } from "./query";
 
 export interface Editor {
@@ -79,8 +79,8 @@ export function edit(
   const root = host.attachShadow({ mode: "open" });
   const hold = document.createElement("div");
   root.append(hold);
-  let keys: Key[] | undefined;
-  const known = async (): Promise<Key[]> => (keys ??= (await api.keys()).keys);
+  let keys: ListedKey[] | undefined;
+  const known = async (): Promise<ListedKey[]> => (keys ??= (await api.keys()).keys);
 
   async function complete(context: CompletionContext): Promise<CompletionResult | null> {
     const value = context.matchBefore(/[\w.-]+:[^\s()]*/u);

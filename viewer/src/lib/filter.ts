@@ -4,7 +4,7 @@
  * Text terms were looked for before (`searcher.ts`); here it is only known who has them. What rows
  * cannot tell is refused by name. */
 import { type Column } from "../api/columns";
-import type { Row } from "../api/types";
+import type { RolloutRow } from "../api/types";
 import { BY_KEY } from "./columns";
 import { find, roleOf, unknown, type Asked } from "./keys";
 import { keyPieces, parse, refuse, type Node, type Term, type Value } from "./syntax";
@@ -12,7 +12,7 @@ import { interval, isNone, meaning, contains, number } from "./values";
 import { idOf, type TextTerm } from "./whole";
 
 /** A row of a bundle. Rows that a server sends lack the error's text. */
-export type Rowed = Row & { error_text?: string | null };
+export type Rowed = RolloutRow & { error_text?: string | null };
 type Test = (row: Rowed) => boolean;
 
 /** For each text term, by `idOf`, the ids of the rollouts it was found in. */
@@ -109,7 +109,7 @@ const MADE: Record<string, (row: Rowed) => unknown> = {
 
 /** What tells the value of a key. */
 function getter({ key, path, name }: Asked, no: (what: string) => Error): (row: Rowed) => unknown {
-  const column: Column<keyof Row> | undefined = BY_KEY.get(key);
+  const column: Column<keyof RolloutRow> | undefined = BY_KEY.get(key);
   if (column) return (row) => row[column.name];
   if (key === "rewards.*") return ({ rewards }) => (Object.hasOwn(rewards, path[0] ?? "") ? rewards[path[0] ?? ""] : null);
   const made = Object.hasOwn(MADE, key) ? MADE[key] : undefined;

@@ -1,7 +1,7 @@
 /** Which rollouts are siblings: what `model/grouping.py` says. */
-import type { Listed, Row } from "../api/types";
+import type { ListedRow, RolloutRow } from "../api/types";
 
-type Grouped = Pick<Row, "id" | "project" | "run" | "split" | "step" | "group" | "task" | "dataset" | "environment">;
+type Grouped = Pick<RolloutRow, "id" | "project" | "run" | "split" | "step" | "group" | "task" | "dataset" | "environment">;
 
 /** Is a rollout compared with no other? */
 export const isAlone = (row: Grouped): boolean => row.group === null && row.task === null;
@@ -13,4 +13,4 @@ export function groupOf(row: Grouped): string {
 }
 
 /** Do two rows of a list belong together? */
-export const siblings = (a: Listed, b: Listed): boolean => groupOf(a) === groupOf(b);
+export const siblings = (a: ListedRow, b: ListedRow): boolean => groupOf(a) === groupOf(b);

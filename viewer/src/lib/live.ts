@@ -1,10 +1,10 @@
 /** The connection by which the server sends news. */
-import type { LiveNews } from "../api/client";
+import type { News } from "../api/types";
 
 export interface Told {
   /** Is there a line to the server? */
   live: boolean;
-  news?: LiveNews;
+  news?: News;
 }
 
 /** Milliseconds until a server that refused the line (it wants another token) is asked again. */
@@ -17,7 +17,7 @@ export function follow(address: string, tell: (told: Told) => void): () => void 
   const open = (): void => {
     source = new EventSource(address);
     source.addEventListener("open", () => tell({ live: true }));
-    source.addEventListener("news", (event) => tell({ live: true, news: JSON.parse((event as MessageEvent<string>).data) as LiveNews }));
+    source.addEventListener("news", (event) => tell({ live: true, news: JSON.parse((event as MessageEvent<string>).data) as News }));
     source.addEventListener("error", () => {
       tell({ live: false });
       // The browser reopens a connection that broke, but not one that was refused.

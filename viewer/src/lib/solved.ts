@@ -1,5 +1,5 @@
 /** When a task is solved, flipped or regressed: what `model/solved.py` says, for bundles and charts. */
-import type { Num, Row, Task } from "../api/types";
+import type { Num, RolloutRow, Task } from "../api/types";
 
 /** A rollout is solved from this reward on. */
 export const SOLVED = 0.5;
@@ -19,7 +19,7 @@ export interface Rate {
 }
 
 /** The rates of a task in one run and split, in the order of its steps; where nothing is scored there is none. */
-export function rates(rows: Row[]): Rate[] {
+export function rates(rows: RolloutRow[]): Rate[] {
   const steps = [...Map.groupBy(rows.filter((row) => isScored(row.reward)), (row) => row.step)];
   return steps.map(([step, list]) => ({ step, rate: list.filter((row) => isSolved(row.reward)).length / list.length })).toSorted((a, b) => (a.step ?? Infinity) - (b.step ?? Infinity));
 }

@@ -1,6 +1,6 @@
 /** What the page knows: its address, the selection, the rollout in sight, and what is live. */
 import { LOCKED, WINDOW, type Api } from "../api/client";
-import type { Detail, Neighbours, Row, Run, Status } from "../api/types";
+import type { Detail, ShownNeighbours, RolloutRow, ListedRun, Status } from "../api/types";
 import type { Card } from "../lib/tree";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
@@ -28,7 +28,7 @@ async function toClipboard(text: string): Promise<void> {
 export class App {
   s = $state.raw<State>(read(location.search));
   status = $state.raw<Status | undefined>();
-  runs = $state.raw<Run[]>([]);
+  runs = $state.raw<ListedRun[]>([]);
   /** Is there a line to the server; null: not yet known. */
   live = $state<boolean | null>(null);
   /** Rollouts that came since the person last looked. */
@@ -45,7 +45,7 @@ export class App {
 
   readonly selection: Selection;
   readonly detail = new Resource<Detail>();
-  readonly neighbours = new Resource<Neighbours>();
+  readonly neighbours = new Resource<ShownNeighbours>();
   #quiet: ReturnType<typeof setTimeout> | undefined;
   #seen: number | null = null;
   #version = "";
@@ -123,7 +123,7 @@ export class App {
     return this.s.id || (this.nowhere === this.s.q ? "" : (this.detail.value?.row.id ?? ""));
   }
 
-  get row(): Row | undefined {
+  get row(): RolloutRow | undefined {
     return this.detail.value?.row.id === this.id ? this.detail.value.row : undefined;
   }
 
@@ -180,7 +180,7 @@ export class App {
   }
 
   /** Where the rollout in sight stands, also when the page does not show it yet. */
-  async around(): Promise<Neighbours> {
+  async around(): Promise<ShownNeighbours> {
     const known = this.neighbours.value;
     return known?.siblings.some((row) => row.id === this.id) ? known : this.api.neighbours(this.id);
   }

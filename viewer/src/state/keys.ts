@@ -2,7 +2,7 @@
 import { asCommand, asPython } from "../lib/query";
 import { finite } from "../lib/num";
 import { streamNames } from "../lib/tokens";
-import type { Row } from "../api/types";
+import type { RolloutRow } from "../api/types";
 import type { App } from "./app.svelte";
 import { putNth } from "./labels";
 import type { State } from "./url";
@@ -202,11 +202,11 @@ function nextStream(app: App): void {
 }
 
 /** The siblings with the highest and the lowest reward. */
-export function extremes(siblings: Row[]): [Row, Row] | null {
+export function extremes(siblings: RolloutRow[]): [RolloutRow, RolloutRow] | null {
   const scored = siblings.filter((row) => finite(row.reward) !== null);
   const [first] = scored;
   if (!first || scored.length < 2) return null;
-  const by = (better: (a: number, b: number) => boolean): Row =>
+  const by = (better: (a: number, b: number) => boolean): RolloutRow =>
     scored.reduce((best, row) => (better(finite(row.reward) ?? 0, finite(best.reward) ?? 0) ? row : best), first);
   const [best, worst] = [by((a, b) => a > b), by((a, b) => a < b)];
   return best.id === worst.id ? [best, scored.at(-1) ?? worst] : [best, worst];

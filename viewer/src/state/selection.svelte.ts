@@ -1,6 +1,6 @@
 /** The rollouts that the query selects: a window of them, however many there are. */
 import { Refused, type Api } from "../api/client";
-import type { Listed, Row } from "../api/types";
+import type { ListedRow, RolloutRow } from "../api/types";
 import { sorter, sorts } from "../lib/filter";
 import { needles } from "../lib/whole";
 
@@ -9,7 +9,7 @@ const KEPT = 30; // pages kept in memory: about 3,000 rows
 const AGAIN = 2000; // milliseconds until rows that did not come are asked for again
 
 interface Page {
-  rows: Listed[];
+  rows: ListedRow[];
   /** The columns that it was asked for with. */
   columns: string[];
   /** Which question it answers: an older answer does not replace a newer one. */
@@ -44,7 +44,7 @@ export class Selection {
   #search: AbortController | undefined;
   /** A sorted text search that has found more than the page holds: the server sorts it. */
   #many = "";
-  #found: Row[] | null = null;
+  #found: RolloutRow[] | null = null;
   #questions = 0;
   #far = new Map<string, number>();
   #looked = new Map<string, Promise<number | null>>();
@@ -67,7 +67,7 @@ export class Selection {
   }
 
   /** What a text search has found so far; null: this selection is none. */
-  get found(): Row[] | null {
+  get found(): RolloutRow[] | null {
     return this.stale ? null : this.#found;
   }
 
@@ -134,7 +134,7 @@ export class Selection {
   }
 
   /** The row at a place, if it is loaded; asks for it if not. */
-  row(at: number): Listed | undefined {
+  row(at: number): ListedRow | undefined {
     if (this.#found) return this.#found[at];
     const page = Math.floor(at / PAGE);
     const known = this.#pages.get(page);
@@ -190,7 +190,7 @@ export class Selection {
   }
 
   /** Waits for a row. */
-  async fetch(at: number): Promise<Listed | undefined> {
+  async fetch(at: number): Promise<ListedRow | undefined> {
     await this.#first;
     const page = Math.floor(at / PAGE);
     while (!this.#found && !this.#pages.has(page)) await this.#load(page);

@@ -1,6 +1,6 @@
 /** Everything the page shows is in its address: this is the one place that reads and writes it. */
 import { ROW } from "../api/columns";
-import type { Row } from "../api/types";
+import type { RolloutRow } from "../api/types";
 
 export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "spans"] as const;
 export type Screen = (typeof SCREENS)[number];
@@ -42,7 +42,7 @@ export interface State {
   at: number | null;
 }
 
-export type Choice = Exclude<keyof Row, "id" | "flags">;
+export type Choice = Exclude<keyof RolloutRow, "id" | "flags">;
 
 /** Columns that the table can show: all that rows have. The id is the link; flags stand with labels. */
 export const CHOICES = ROW.map((column) => column.name).filter((name): name is Choice => name !== "id" && name !== "flags");
