@@ -11,18 +11,21 @@ from msgspec.structs import asdict
 
 from ..model import Message, Part, Span, ToolCall, conversation
 from ..model.tokens import Tokens, is_int, to_list
-from ..query import NotFound
+from ..query import NotFound, compile_query
+from ..query.hits import hits as find_hits
+from ..query.match import TextTerm
+from ..query.values import Text
 from ..query.writing import Written, written_of
 from ..store.read.bodies import Sketch
 from . import params as p
 from . import shapes as s
 from .desk import Desk
-from .hits import find_hits
 from .rows import number, thin, unlisted
 
 ANSWER = 4000
 """Characters of the final answer that are shown beside the reference."""
 SPANS = 5000
+HITS = 2000
 BUCKETS = 2000
 
 
@@ -269,9 +272,9 @@ def neighbours(desk: Desk, _: p.Nothing, id: str) -> s.ShownNeighbours:
 
 def hits(desk: Desk, ask: p.HitsOf, id: str) -> s.Hits:
     """Where the query's text terms, or `find`, stand in this rollout."""
-    rollout = desk.rollout(id)
-    found = find_hits(desk.store, rollout, ask.q, ask.find)
-    return s.Hits(hits=found)
+    terms = [*compile_query(ask.q).terms, TextTerm(None, Text("fold", ask.find))]
+    found = find_hits(desk.store, desk.rollout(id), terms, HITS)
+    return s.Hits(hits=[hit for _, hit in found])
 
 
 def label(desk: Desk, _: p.Nothing, body: s.Label) -> s.Done:

@@ -8,6 +8,7 @@ import msgspec
 
 from ...model import ToolCall
 from ...query import groups
+from ...query.hits import Hit
 from ...query.notes import Note
 from .rows import Number, RolloutRow, Unlisted
 
@@ -167,19 +168,6 @@ class ShownNeighbours(groups.Neighbours, kw_only=True, frozen=True):
     """Where a rollout stands: its siblings, the groups beside it, its task at other steps."""
 
     siblings: list[RolloutRow]
-
-
-class Hit(msgspec.Struct, kw_only=True):
-    """One match of the query's text terms, in characters of the message's text."""
-
-    message: int
-    start: int
-    end: int
-    where: str = "text"
-    """`text`, or `tool_calls`: then the numbers count in the arguments as text."""
-    said: str | None = None
-    """What a pattern found, so that nobody else needs to look for it; null if it is long, and for
-    words, which are known."""
 
 
 class Hits(msgspec.Struct, kw_only=True):
