@@ -188,9 +188,10 @@ def test_an_import_that_was_interrupted_goes_on(tmp_path: Path, own_store: Path)
 def test_two_lines_with_one_name_are_two_rollouts(tmp_path: Path, own_store: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"id": "a", "prompt": "x", "completion": "y"}\n' * 2)
-    for _ in range(2):
+    for times in (1, 2):
         assert main(["import", str(path)]) == 0
         assert rollscope.open(own_store).rollouts().count() == 2
+        assert len(list((own_store / "imported/in/writers").iterdir())) == times, "elsewhere"
 
 
 # -- memory ------------------------------------------------------------------------------

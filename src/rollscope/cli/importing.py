@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import os
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +49,10 @@ def import_(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise Failed(str(error), 2) from None
     folder = root(args)
-    for variable in [name for name in os.environ if name.startswith("ROLLSCOPE")]:
-        del os.environ[variable]  # they are for trainers: an import does what was typed
-    os.environ |= {"ROLLSCOPE_QUIET": "1", "ROLLSCOPE_LAUNCH": _launch(path)}
-    run = capture.init(project=args.project, run=args.run or path.stem, dir=folder)
-    with run:
+    with (
+        _as_typed(path),
+        capture.init(project=args.project, run=args.run or path.stem, dir=folder) as run,
+    ):
         try:
             if not args.map:  # first: a store that is read before it grows takes little memory
                 _take_metrics(run, formats.read_metrics(path, name))
@@ -74,6 +74,21 @@ def import_(args: argparse.Namespace) -> int:
     else:
         say(f"imported {done - lost:,} rollouts into {run.project}/{run.name}; {bad:,} problems")
     return 1 if lost or (bad and not done) else 0
+
+
+@contextmanager
+def _as_typed(path: Path) -> Iterator[None]:
+    """Rollscope's variables are for trainers. An import does what was typed, whatever they say."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("ROLLSCOPE")}
+    for name in before:
+        del os.environ[name]
+    os.environ |= {"ROLLSCOPE_QUIET": "1", "ROLLSCOPE_LAUNCH": _launch(path)}
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name.startswith("ROLLSCOPE")]:
+            del os.environ[name]
+        os.environ |= before
 
 
 def _import(
