@@ -150,7 +150,8 @@ class Run:
     def _identified(self, rollout: Any, step: int | None = None) -> Rollout:
         """A copy with an id, a time and a task. Its messages are not copied, only listed: a
         generator gives them once."""
-        taken: Rollout = _from_dict(rollout) if isinstance(rollout, Mapping) else copy(rollout)
+        is_dict = type(rollout) is not Rollout and isinstance(rollout, Mapping)
+        taken: Rollout = _from_dict(rollout) if is_dict else copy(rollout)
         if type(taken.messages) is not list:
             taken.messages = list(taken.messages or ())
         if type(taken.spans) is not list:
