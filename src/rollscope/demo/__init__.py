@@ -9,7 +9,6 @@ docs/demo.md says what is real about it and what is simulated.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +27,14 @@ def run(
     **options: Any,
 ) -> dict[str, Tally]:
     """Train the demo's policies and record them to project `demo`; see `demo.start.run`."""
-    if importlib.util.find_spec("numpy") is None:
+    try:
+        from .start import run as train
+    except ModuleNotFoundError as error:
+        if error.name not in ("numpy", "threadpoolctl"):
+            raise
+        what = f"the demo trains a policy in NumPy and needs {error.name}, which is not installed"
         raise ModuleNotFoundError(
-            "the demo trains a policy in NumPy, which is not installed. "
-            "Type: pip install 'rollscope[demo]'",
-            name="numpy",
-        )
-    from .start import run as train
+            f"{what}. Type: pip install 'rollscope[demo]'", name="numpy"
+        ) from None
 
     return train(dir, seed, progress=progress, **options)

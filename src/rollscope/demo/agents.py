@@ -10,8 +10,10 @@ import itertools
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from rollscope.model import Error, Message, Part, Span, Tokens, ToolCall
+from rollscope.model.normalise import as_error
 
 from .chat import SYSTEM, Chat, Turn
 from .engine import LENGTH, Request
@@ -36,7 +38,6 @@ class Episode:
     group: str
     index: int
     attempt: int = 0
-    temperature: float = 1.0
     key: str = ""
     """Its name, unique in the process."""
     messages: list[Message] = field(default_factory=list)
@@ -85,12 +86,12 @@ class World:
         row: list[int] = []
         episode.rows.append(row)
         name = {"team": "lead", "helper": "helper"}.get(part)
-        self._hear(episode, row, "system", SYSTEM[part], part)
-        self._hear(episode, row, "user", prompt, part, name="lead" if caller else None)
+        self._hear(episode, row, "system", SYSTEM[part])
+        self._hear(episode, row, "user", prompt, name="lead" if caller else None)
         request: Request | None = None
         for _ in range(TURNS):
             ids = self._ids(episode, row)
-            request = Request(ids, LIMITS[part], episode.temperature, request)
+            request = Request(ids, LIMITS[part], request)
             if request.limit + len(request.prompt) > LENGTH - 8:
                 break
             yield request
@@ -100,11 +101,9 @@ class World:
                 return None
             if not turn.call:
                 return turn
-            message = episode.messages[number]
+            asked = next(iter(episode.messages[number].tool_calls), ToolCall())
             span, reply = yield from self._call(episode, part, turn, caller)
-            call_id = message.tool_calls[0].id if message.tool_calls else None
-            tool = message.tool_calls[0].name if message.tool_calls else None
-            self._hear(episode, row, "tool", reply, part, name=tool, call_id=call_id)
+            self._hear(episode, row, "tool", reply, name=asked.name, tool_call_id=asked.id)
             span.message = len(episode.messages) - 1
             if part != "helper" and episode.stop_reason == "length":
                 return None
@@ -150,7 +149,7 @@ class World:
             )
         except TimeoutError as error:
             span.end = time.time()
-            span.error = Error(kind="infrastructure", type=type(error).__name__, text=str(error))
+            span.error = as_error(error, "infrastructure")
             raise
         return reply, value is None
 
@@ -159,34 +158,14 @@ class World:
     def _ids(self, episode: Episode, row: list[int]) -> list[int]:
         return list(itertools.chain.from_iterable(episode.messages[n].tokens.ids for n in row))  # type: ignore[union-attr]
 
-    def _hear(
-        self,
-        episode: Episode,
-        row: list[int],
-        role: str,
-        text: str,
-        part: str,
-        name: str | None = None,
-        call_id: str | None = None,
-    ) -> None:
+    def _hear(self, episode: Episode, row: list[int], role: str, text: str, **more: Any) -> None:
         """A message that the policy reads."""
         ids, ends = self.chat.given(role, text, role != "system")
-        now = time.time()
-        self._add(
-            episode,
-            row,
-            Message(
-                role=role,
-                content=text,
-                name=name,
-                tool_call_id=call_id,
-                sampled=False,
-                tokens=Tokens(ids, ends, mask=[0] * len(ids)),
-                start=now,
-                end=now,
-                meta=self.chat.marks(ids),
-            ),
-        )
+        tokens = Tokens(ids, ends, mask=[0] * len(ids))
+        message = Message(role=role, content=text, sampled=False, tokens=tokens, **more)
+        message.start = message.end = time.time()
+        message.meta = self.chat.marks(ids)
+        self._add(episode, row, message)
 
     def _said(
         self, episode: Episode, row: list[int], request: Request, name: str | None

@@ -9,7 +9,6 @@ it is right about a third of the time. What GRPO then teaches it is found nowher
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from .chat import SYSTEM, Chat, Turn
 from .problems import KINDS, Problem, apply, make
@@ -19,26 +18,24 @@ Row = tuple[list[int], list[int]]
 """Token ids of one conversation, and 1 for each token that the policy should learn to write."""
 
 
-@dataclass(frozen=True)
-class Slips:
-    """How often the grammar errs."""
-
-    sum: float = 0.03
-    operation: float = 0.08
-    syntax: float = 0.35
-    guess: float = 0.08
-    again: float = 0.2
-    once_more: float = 0.75
-    unit: float = 0.25
+SLIPS = {
+    "sum": 0.03,
+    "operation": 0.08,
+    "syntax": 0.35,
+    "guess": 0.08,
+    "again": 0.2,
+    "once more": 0.75,
+    "unit": 0.25,
+}
+"""How often the grammar errs."""
 
 
 class Examples:
     """An endless source of worked examples."""
 
-    def __init__(self, chat: Chat, seed: int, slips: Slips | None = None) -> None:
+    def __init__(self, chat: Chat, seed: int) -> None:
         self.chat = chat
         self.rng = random.Random(f"examples {seed}")
-        self.slips = slips or Slips()
 
     def rows(self, number: int) -> list[Row]:
         """The conversations of `number` problems. A helper's is a row of its own."""
@@ -62,7 +59,7 @@ class Examples:
             left = result if n else a
             line, result = self._work(self._operation(op), left, b)
             lines.append(line)
-        while self._slips(self.slips.again if len(lines) < 3 else self.slips.once_more):
+        while self._slips("again" if len(lines) < 3 else "once more"):
             lines.append(lines[-1])
         self._say(row, Turn(" ".join(lines), self._answer(result, problem.unit), call=False))
         return [row]
@@ -71,7 +68,7 @@ class Examples:
         row = self._open("calculator", problem.prompt)
         result = 0
         for n, (op, a, b) in enumerate(problem.steps):
-            if self._slips(self.slips.guess):
+            if self._slips("guess"):
                 result = self.rng.randint(100, 2999)
                 break
             result = self._calculate(row, self._operation(op), result if n else a, b)
@@ -90,7 +87,7 @@ class Examples:
             rows.append(helper)
             values.append(value)
         thinking: str | None = None
-        if self._slips(self.slips.guess):
+        if self._slips("guess"):
             result = self.rng.randint(20, 1999)
         elif max(values) > 99:
             result = self._calculate(row, "+", *values)
@@ -111,15 +108,15 @@ class Examples:
 
     # -- pieces ----------------------------------------------------------------------------
 
-    def _slips(self, rate: float) -> bool:
-        return self.rng.random() < rate
+    def _slips(self, how: str) -> bool:
+        return self.rng.random() < SLIPS[how]
 
     def _operation(self, op: str) -> str:
-        return self.rng.choice("+-") if self._slips(self.slips.operation) else op
+        return self.rng.choice("+-") if self._slips("operation") else op
 
     def _value(self, op: str, a: int, b: int) -> int:
         value = apply(op, a, b)
-        return abs(value + self.rng.choice((-1, 1))) if self._slips(self.slips.sum) else value
+        return abs(value + self.rng.choice((-1, 1))) if self._slips("sum") else value
 
     def _work(self, op: str, a: int, b: int) -> tuple[str, int]:
         """`a op b` done in writing, and what came out."""
@@ -144,7 +141,7 @@ class Examples:
 
     def _call(self, op: str, a: int, b: int) -> str:
         sign = "*" if op == "×" else op
-        if not self._slips(self.slips.syntax):
+        if not self._slips("syntax"):
             return f"calculator({a}{sign}{b})"
         broken = [f"calculator({a}{op}{b}", f"calc({a}{sign}{b})", f"calculator {a}{sign}{b}"]
         if op == "×":
@@ -163,13 +160,12 @@ class Examples:
         return self.rng.randint(100, 2999)
 
     def _answer(self, value: int, unit: str) -> str:
-        return f"{value}." if self._slips(self.slips.unit) else f"{value} {unit}."
+        return f"{value}." if self._slips("unit") else f"{value} {unit}."
 
     def _open(self, part: str, prompt: str) -> Row:
-        system, user = SYSTEM[part], prompt
         ids = [
-            *self.chat.given("system", system, False)[0],
-            *self.chat.given("user", user, True)[0],
+            *self.chat.given("system", SYSTEM[part], False)[0],
+            *self.chat.given("user", prompt, True)[0],
         ]
         return ids, [0] * len(ids)
 

@@ -44,7 +44,6 @@ class Request:
     prompt: list[int]
     limit: int
     """Most tokens to write."""
-    temperature: float = 1.0
     after: Request | None = None
     """The previous turn of the same conversation, whose keys and values are reused."""
     ids: list[int] = field(default_factory=list)
@@ -74,7 +73,6 @@ class Engine:
         self._tokens = np.full((slots, WINDOW - 1 + LENGTH), -1, np.int32)
         self._known = np.zeros(slots, np.int64)
         """How many tokens each slot has; keys and values exist for all but the last."""
-        self._heat = np.ones(slots, np.float32)
         self.load(weights, 0)
 
     def load(self, weights: Weights, version: int) -> None:
@@ -115,9 +113,6 @@ class Engine:
         logprobs = log_softmax(self._logits(slots))
         probs = np.exp(logprobs)
         entropy = -(probs * logprobs).sum(-1)
-        heat = self._heat[slots]
-        if (heat != 1).any():
-            probs = np.exp(log_softmax(logprobs / heat[:, None]))
         drawn = _choose(probs, uniform)
         every = np.arange(len(drawn))
         self._tokens[every + slots.start, self._known[slots] + WINDOW - 1] = drawn
@@ -135,7 +130,6 @@ class Engine:
             length = len(request.prompt)
             self._tokens[slot, WINDOW - 1 : WINDOW - 1 + length] = request.prompt
             self._known[slot] = length
-            self._heat[slot] = request.temperature
             first = first_of.setdefault(tuple(request.prompt), slot)
             if first != slot:
                 twins.append((slot, first))
@@ -177,7 +171,7 @@ class Engine:
             if slot != last:
                 self._copy(slot, last)
                 self._tokens[slot] = self._tokens[last]
-                self._known[slot], self._heat[slot] = self._known[last], self._heat[last]
+                self._known[slot] = self._known[last]
                 self.requests[slot] = self.requests[last]
             self.requests.pop()
         return finished

@@ -22,6 +22,7 @@ from .threads import spread
 
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 """As in DAPO: more room upwards, which keeps the policy from collapsing."""
+MINIBATCHES = 2
 
 
 @dataclass(eq=False)
@@ -50,17 +51,16 @@ def advantages(rewards: list[float]) -> list[float] | None:
 class Learner:
     """Holds the weights that are trained, and their optimiser."""
 
-    def __init__(self, weights: Weights, minibatches: int = 2) -> None:
+    def __init__(self, weights: Weights) -> None:
         self.weights = {name: x.copy() for name, x in weights.items()}
-        self.minibatches = minibatches
         self.adam = Adam(weights)
 
     def step(self, rollouts: list[list[Row]], rate: float) -> dict[str, float]:
         """Learn once from each row of these rollouts. Returns what happened, in numbers."""
         sums = {"loss": 0.0, "kl": 0.0, "clip_fraction": 0.0, "entropy": 0.0, "grad_norm": 0.0}
         tokens = sum(len(row.drawn) for rows in rollouts for row in rows)
-        for m in range(min(self.minibatches, len(rollouts))):
-            part = [row for rows in rollouts[m :: self.minibatches] for row in rows]
+        for m in range(min(MINIBATCHES, len(rollouts))):
+            part = [row for rows in rollouts[m::MINIBATCHES] for row in rows]
             count = sum(len(row.drawn) for row in part)
             grads: Weights = {}
             work = partial(self._gradients, count=count)
@@ -68,7 +68,7 @@ class Learner:
                 for name, value in numbers.items():
                     sums[name] += value / tokens
                 grads = {n: grads[n] + g for n, g in more.items()} if grads else more
-            sums["grad_norm"] += self.adam.update(self.weights, grads, rate) / self.minibatches
+            sums["grad_norm"] += self.adam.update(self.weights, grads, rate) / MINIBATCHES
         return sums
 
     def _gradients(self, rows: list[Row], count: int) -> tuple[dict[str, float], Weights]:

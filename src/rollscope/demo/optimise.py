@@ -14,17 +14,16 @@ than it gains.)"""
 class Adam:
     """Goes up the gradient, each weight at its own pace."""
 
-    def __init__(self, weights: Weights, clip: float = 1.0) -> None:
-        self.clip = clip
+    def __init__(self, weights: Weights) -> None:
         self.steps = 0
         self.mean = {name: np.zeros_like(x) for name, x in weights.items()}
         self.square = {name: np.zeros_like(x) for name, x in weights.items()}
 
     def update(self, weights: Weights, grads: Weights, rate: float) -> float:
-        """Change the weights in place, the gradient cut to `clip`. Returns its norm before that."""
+        """Change the weights in place, the gradient cut to a norm of 1. Returns what it was."""
         self.steps += 1
         norm = float(np.sqrt(sum(float((grads[name] ** 2).sum()) for name in self.mean)))
-        scale = np.float32(min(1.0, self.clip / (norm + 1e-6)))
+        scale = np.float32(min(1.0, 1 / (norm + 1e-6)))
         fix = np.float32(rate * np.sqrt(1 - 0.98**self.steps) / (1 - 0.9**self.steps))
         for name, mean in self.mean.items():
             grad, square = grads[name] * scale, self.square[name]

@@ -25,6 +25,10 @@ FRUIT = ("melons", "kiwis", "plums", "apples", "mangos", "pears")
 PLACES = ("school", "café", "market", "bakery", "hotel")
 
 
+Step = tuple[str, int, int]
+"""(operator, left, right)"""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing to be solved."""
@@ -32,8 +36,8 @@ class Problem:
     kind: str
     task: str
     prompt: str
-    steps: tuple[tuple[str, int, int], ...]
-    """What to work out, in order: (operator, left, right). Later ones use earlier results."""
+    steps: tuple[Step, ...]
+    """What to work out, in order. Later ones use earlier results."""
     answer: int
     unit: str
     """The word (or sign) that belongs to the answer."""
@@ -42,8 +46,9 @@ class Problem:
 
 def make(kind: str, rng: random.Random, task: str = "") -> Problem:
     """A new problem of this kind."""
-    template = rng.choice(_TEMPLATES[kind])
-    return template(kind, rng, task)
+    story = rng.choice(_STORIES[kind])
+    text, steps, unit = story(rng)
+    return Problem(kind, task, text, steps, apply(*steps[-1]), unit, story.__name__.strip("_"))
 
 
 def split(seed: int, train: int, held_out: int) -> tuple[list[Problem], list[Problem]]:
@@ -64,75 +69,77 @@ def apply(op: str, a: int, b: int) -> int:
     return {"+": a + b, "-": a - b, "×": a * b}[op]
 
 
+Story = tuple[str, tuple[Step, ...], str]
+"""What is asked, the steps to the answer, and the unit."""
+
+
 # -- stories: one turn ---------------------------------------------------------------------
 
 
-def _buys(kind: str, rng: random.Random, task: str) -> Problem:
+def _gets(rng: random.Random) -> Story:
     name, thing = rng.choice(NAMES), rng.choice(THINGS)
     a, b = rng.randint(12, 49), rng.randint(11, 39)
     text = f"{name} has {a} {thing} and gets {b} more. How many {thing} does {name} have now?"
-    return _one(kind, task, text, "+", a, b, thing, "gets")
+    return text, (("+", a, b),), thing
 
 
-def _gives(kind: str, rng: random.Random, task: str) -> Problem:
+def _gives(rng: random.Random) -> Story:
     name, friend = rng.sample(NAMES, 2)
     thing = rng.choice(THINGS)
     a = rng.randint(32, 69)
     b = rng.randint(11, min(a - 10, 39))
     text = f"{name} had {a} {thing} and gave {b} to {friend}. How many {thing} are left?"
-    return _one(kind, task, text, "-", a, b, thing, "gives")
+    return text, (("-", a, b),), thing
 
 
-def _boxes(kind: str, rng: random.Random, task: str) -> Problem:
+def _boxes(rng: random.Random) -> Story:
     name, thing = rng.choice(NAMES), rng.choice(THINGS)
     a, b, c = rng.randint(2, 6), rng.randint(3, 9), rng.randint(11, 18)
     text = (
         f"{name} fills {a} boxes with {b} {thing} each and has {c} left over. "
         f"How many {thing} are there?"
     )
-    return _two(kind, task, text, ("×", a, b), "+", c, thing, "boxes")
+    return text, (("×", a, b), ("+", a * b, c)), thing
 
 
-def _trays(kind: str, rng: random.Random, task: str) -> Problem:
+def _trays(rng: random.Random) -> Story:
     name, thing = rng.choice(NAMES), rng.choice(("rolls", "cakes", "pies"))
-    a, b = rng.randint(3, 6), rng.randint(4, 9)
-    c = rng.randint(3, 9)
+    a, b, c = rng.randint(3, 6), rng.randint(4, 9), rng.randint(3, 9)
     text = f"{name} bakes {a} trays of {b} {thing} and burns {c}. How many {thing} are left?"
-    return _two(kind, task, text, ("×", a, b), "-", c, thing, "trays")
+    return text, (("×", a, b), ("-", a * b, c)), thing
 
 
 # -- stories: with a calculator --------------------------------------------------------------
 
 
-def _pallets(kind: str, rng: random.Random, task: str) -> Problem:
+def _pallets(rng: random.Random) -> Story:
     thing, place = rng.choice(("jars", "bottles", "tins")), rng.choice(PLACES)
     a, b, c = rng.randint(12, 48), rng.randint(13, 60), rng.randint(14, 99)
     text = f"The {place} gets {a} pallets of {b} {thing} and sells {c}. How many {thing} are left?"
-    return _two(kind, task, text, ("×", a, b), "-", c, thing, "pallets")
+    return text, (("×", a, b), ("-", a * b, c)), thing
 
 
-def _tickets(kind: str, rng: random.Random, task: str) -> Problem:
+def _tickets(rng: random.Random) -> Story:
     place = rng.choice(PLACES)
     a, b, c = rng.randint(21, 95), rng.randint(12, 39), rng.randint(110, 240)
     text = (
         f"{a} guests of the {place} pay {b} euros each. With {c} euros before, what is in the till?"
     )
-    return _two(kind, task, text, ("×", a, b), "+", c, "euros", "tickets")
+    return text, (("×", a, b), ("+", a * b, c)), "euros"
 
 
-def _product(kind: str, rng: random.Random, task: str) -> Problem:
+def _product(rng: random.Random) -> Story:
     thing = rng.choice(("rows", "crates", "shelves"))
     a, b = rng.randint(13, 89), rng.randint(12, 79)
-    text = f"There are {a} {thing} with {b} seats each. How many seats is that?"
-    if thing != "rows":
-        text = f"There are {a} {thing} with {b} cups each. How many cups is that?"
-    return _one(kind, task, text, "×", a, b, "seats" if thing == "rows" else "cups", "product")
+    unit = "seats" if thing == "rows" else "cups"
+    text = f"There are {a} {thing} with {b} {unit} each. How many {unit} is that?"
+    return text, (("×", a, b),), unit
 
 
 # -- stories: with a helper ----------------------------------------------------------------
 
 
-def _fruit(kind: str, rng: random.Random, task: str) -> Problem:
+def _fruit(rng: random.Random) -> Story:
     one, two = rng.sample(FRUIT, 2)
     place = rng.choice(PLACES)
     a, b, c, d = (rng.randint(low, high) for low, high in ((2, 6), (3, 9)) * 2)
@@ -140,58 +147,33 @@ def _fruit(kind: str, rng: random.Random, task: str) -> Problem:
         f"The {place} orders {a} crates of {b} {one} and {c} crates of {d} {two}. "
         "How many pieces of fruit?"
     )
-    return _sum_of_products(kind, task, text, (a, b, c, d), "pieces", "fruit")
+    return text, _sum_of_products(a, b, c, d), "pieces"
 
 
-def _prizes(kind: str, rng: random.Random, task: str) -> Problem:
+def _prizes(rng: random.Random) -> Story:
     name, friend = rng.sample(NAMES, 2)
     a, b, c, d = (rng.randint(low, high) for low, high in ((2, 6), (3, 9)) * 2)
     text = (
         f"{name} wins {a} games of {b} points, {friend} wins {c} games of {d} points. "
         "How many points together?"
     )
-    return _sum_of_products(kind, task, text, (a, b, c, d), "points", "prizes")
+    return text, _sum_of_products(a, b, c, d), "points"
 
 
-def _furniture(kind: str, rng: random.Random, task: str) -> Problem:
+def _furniture(rng: random.Random) -> Story:
     place = rng.choice(PLACES)
     one, two = rng.sample(("chairs", "tables", "lamps", "shelves"), 2)
     a, b, c, d = (rng.randint(11, 39) for _ in range(4))
     text = f"The {place} buys {a} {one} at {b} euros and {c} {two} at {d} euros. What does it pay?"
-    return _sum_of_products(kind, task, text, (a, b, c, d), "euros", "furniture")
+    return text, _sum_of_products(a, b, c, d), "euros"
 
 
-_TEMPLATES: dict[str, tuple[Callable[[str, random.Random, str], Problem], ...]] = {
-    "words": (_buys, _gives, _boxes, _trays),
+def _sum_of_products(a: int, b: int, c: int, d: int) -> tuple[Step, ...]:
+    return ("×", a, b), ("×", c, d), ("+", a * b, c * d)
+
+
+_STORIES: dict[str, tuple[Callable[[random.Random], Story], ...]] = {
+    "words": (_gets, _gives, _boxes, _trays),
     "calculator": (_pallets, _tickets, _product),
     "team": (_fruit, _prizes, _furniture),
 }
-
-
-def _one(
-    kind: str, task: str, text: str, op: str, a: int, b: int, unit: str, story: str
-) -> Problem:
-    return Problem(kind, task, text, ((op, a, b),), apply(op, a, b), unit, story)
-
-
-def _two(
-    kind: str,
-    task: str,
-    text: str,
-    first: tuple[str, int, int],
-    op: str,
-    c: int,
-    unit: str,
-    story: str,
-) -> Problem:
-    middle = apply(*first)
-    steps = (first, (op, middle, c))
-    return Problem(kind, task, text, steps, apply(op, middle, c), unit, story)
-
-
-def _sum_of_products(
-    kind: str, task: str, text: str, abcd: tuple[int, int, int, int], unit: str, story: str
-) -> Problem:
-    a, b, c, d = abcd
-    steps = (("×", a, b), ("×", c, d), ("+", a * b, c * d))
-    return Problem(kind, task, text, steps, a * b + c * d, unit, story)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 import rollscope
+from rollscope.capture.settings import aside
 from rollscope.store import paths
 
 from . import problems, warmup
 from .agents import World
 from .chat import Chat
-from .threads import one_thread_each
 from .tools import Service
 from .trainer import Plan, Tally, Trainer
 
@@ -44,7 +44,7 @@ def run(
     """
     root = Path(dir) if dir is not None else paths.root()
     shutil.rmtree(root / paths.encode_name(PROJECT), ignore_errors=True)
-    with one_thread_each():
+    with threadpool_limits(1, user_api="blas"):
         chat = Chat(warmup.tokenizer(seed))
         progress(f"warm start: imitating {warm_steps * warmup.PROBLEMS:,} sloppy worked examples")
         weights = warmup.warm_start(chat, seed, warm_steps)
@@ -61,19 +61,9 @@ def run(
 
 
 def _recorder(root: Path, name: str, config: dict[str, Any]) -> rollscope.Run:
-    with _settings_aside():
+    # The demo is the demo, whatever the environment says about a user's own runs.
+    with aside("ROLLSCOPE", "ROLLSCOPE_QUIET"):
         recorder = rollscope.init(PROJECT, name, config=config, dir=root)
     if not recorder.is_on:
         raise RuntimeError("nothing can be recorded: ROLLSCOPE=off is set. Unset it.")
     return recorder
-
-
-@contextmanager
-def _settings_aside() -> Iterator[None]:
-    """The demo is the demo, whatever the environment says about a user's own runs."""
-    names = ("PROJECT", "RUN", "LAUNCH", "SAMPLE", "REDACT", "SINKS", "DIR")
-    kept = {n: os.environ.pop(n) for n in (f"ROLLSCOPE_{x}" for x in names) if n in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(kept)

@@ -8,12 +8,13 @@ stands.
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
+
+from rollscope.adapters._decode import join_pieces
 
 SPECIAL = (
     "<pad>", "<system>", "<user>", "<assistant>", "<tool>", "<think>", "<answer>", "<end>",
@@ -41,8 +42,6 @@ class Tokenizer:
         self._ids = {token: i for i, token in enumerate(self.tokens)}
         self.special = {name: len(self.tokens) + i for i, name in enumerate(SPECIAL)}
         self.tokens += [b""] * len(SPECIAL)
-        # Characters that begin in each token: all bytes but those that go on with one.
-        self._begun = [sum(b & 0xC0 != 0x80 for b in token) for token in self.tokens]
         self._piece = lru_cache(maxsize=65536)(self._encode_piece)
 
     @classmethod
@@ -87,23 +86,7 @@ class Tokenizer:
         Tokens that only complete a character together have the same end. Bytes that are no
         text (a policy may write anything) become U+FFFD.
         """
-        ids = list(ids)
-        pieces = [self.tokens[i] for i in ids]
-        try:
-            text = b"".join(pieces).decode()
-        except UnicodeDecodeError:
-            return _decode_anyway(pieces)
-        return text, list(itertools.accumulate(self._begun[i] for i in ids))
-
-
-def _decode_anyway(pieces: list[bytes]) -> tuple[str, list[int]]:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text, ends = "", []
-    for n, piece in enumerate(pieces, 1):
-        text += decoder.decode(piece, final=n == len(pieces))
-        begun = bool(decoder.getstate()[0])  # a character that the next tokens complete
-        ends.append(len(text) + begun)
-    return text, ends
+        return join_pieces([self.tokens[i] for i in ids])
 
 
 def _merged(parts: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+TIMEOUTS = 0.01
+"""Share of calls that the service does not answer."""
+
 _NUMBER = re.compile(r"\d+")
 _CALL = re.compile(r"(\w*)(\(?)(.*)", re.DOTALL)
 
@@ -50,13 +53,12 @@ def _evaluate(text: str) -> tuple[str, int | None]:
 class Service:
     """Runs the calculator. A seeded share of calls times out."""
 
-    def __init__(self, seed: int, timeouts: float = 0.01) -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.timeouts = timeouts
 
     def call(self, text: str, ticket: str) -> tuple[str, int | None]:
         """The calculator's reply. `ticket` names the call, so that the outcome is reproducible."""
         digest = hashlib.blake2b(f"{self.seed} {ticket}".encode(), digest_size=4).digest()
-        if int.from_bytes(digest, "big") < self.timeouts * 2**32:
+        if int.from_bytes(digest, "big") < TIMEOUTS * 2**32:
             raise ServiceTimeout("calculator service: no answer within 2 s")
         return calculate(text)

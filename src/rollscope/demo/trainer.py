@@ -19,6 +19,7 @@ import numpy as np
 
 from rollscope.capture import Run
 from rollscope.model import Error
+from rollscope.model.normalise import as_error
 
 from . import record
 from .agents import Episode, Play, World
@@ -50,7 +51,6 @@ class Plan:
     ahead: int = 16
     """Groups under way beyond those that a step needs."""
     eval_every: int = 6
-    eval_temperature: float = 1.0
 
 
 @dataclass(eq=False)
@@ -69,18 +69,9 @@ class Tally:
     """What happened in a run."""
 
     rollouts: int = 0
-    truncated: int = 0
-    tool_errors: int = 0
     retries: int = 0
-    dropped_groups: int = 0
-    masked: int = 0
-    two_versions: int = 0
-    late: int = 0
-    """Learned from in a later step than they were asked for."""
     rewards: list[float] = field(default_factory=list)
     """Mean reward of each step."""
-    evals: dict[int, float] = field(default_factory=dict)
-    """Share of held-out problems solved, by step."""
 
 
 class Trainer:
@@ -129,7 +120,7 @@ class Trainer:
                     self._advance(*self._plays.pop(request), request)
             numbers = self._learn(step)
             if examines:
-                numbers |= self._exam_results(step)
+                numbers |= self._exam_results()
             numbers["seconds"] = time.time() - began
             self.run.metrics(step, numbers)
             progress(self._line(step, numbers))
@@ -154,8 +145,7 @@ class Trainer:
     def _examine(self, step: int) -> None:
         for problem in self.held_out:
             name = f"{problem.task}@{step}"
-            heat = self.plan.eval_temperature
-            self._begin(Episode(problem, step, "eval", name, 0, temperature=heat))
+            self._begin(Episode(problem, step, "eval", name, 0))
 
     def _is_examining(self) -> bool:
         return any(episode.split == "eval" for episode, _ in self._plays.values())
@@ -190,21 +180,11 @@ class Trainer:
     def _fail(self, episode: Episode, error: Exception) -> None:
         """A tool did not answer, which is not the policy's fault. Try again from the beginning."""
         episode.end = time.time()
-        found = Error(kind="infrastructure", type=type(error).__name__, text=str(error))
-        self._log(episode, None, found)
+        self._log(episode, None, as_error(error, "infrastructure"))
         if episode.attempt + 1 < TRIES:
             self.tally.retries += 1
-            self._begin(
-                Episode(
-                    episode.problem,
-                    episode.step,
-                    episode.split,
-                    episode.group,
-                    episode.index,
-                    episode.attempt + 1,
-                    episode.temperature,
-                )
-            )
+            e = episode
+            self._begin(Episode(e.problem, e.step, e.split, e.group, e.index, e.attempt + 1))
         elif episode.split == "train":
             self._close(episode.group)
 
@@ -217,11 +197,7 @@ class Trainer:
 
     def _log(self, episode: Episode, judged: Grade | None, error: Error | None = None) -> None:
         self.run.log(record.rollout(episode, judged, error))
-        tally = self.tally
-        tally.rollouts += 1
-        tally.truncated += episode.truncated
-        tally.tool_errors += episode.failed_calls
-        tally.two_versions += len(episode.versions()) > 1
+        self.tally.rollouts += 1
 
     # -- learning --------------------------------------------------------------------------
 
@@ -247,7 +223,6 @@ class Trainer:
         rate = self.plan.rate * (1 - 0.85 * step / self.plan.steps)
         numbers = self._learner.step([rows for _, rows in chosen], rate)
         for episode, rows in chosen:
-            self.tally.late += step > episode.step
             self.run.annotate(
                 key=episode.key,
                 advantage=rows[0].advantage,
@@ -257,7 +232,6 @@ class Trainer:
             )
         self._engine.load(self._learner.weights, step + 1)
         self._save()
-        self.tally.dropped_groups += dropped
         return (
             numbers | {"rate": rate, "dropped_groups": dropped} | self._step_numbers(groups, step)
         )
@@ -276,7 +250,6 @@ class Trainer:
         oldest = min(episode.versions())
         if step - oldest <= OLDEST:
             return False
-        self.tally.masked += 1
         self.run.annotate(
             key=episode.key,
             advantage=advantage,
@@ -305,11 +278,10 @@ class Trainer:
             "staleness": _mean([float(step - episode.step) for episode, _ in done]),
         }
 
-    def _exam_results(self, step: int) -> dict[str, float]:
+    def _exam_results(self) -> dict[str, float]:
         right = [(e.problem.kind, judged.rewards["correct"]) for e, judged in self._examined]
         self._examined = []
         solved = _mean([value for _, value in right])
-        self.tally.evals[step] = solved
         by_kind = {f"eval/{kind}": _mean([v for k, v in right if k == kind]) for kind in KINDS}
         return {"eval/correct": solved} | by_kind
 

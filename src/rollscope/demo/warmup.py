@@ -19,6 +19,7 @@ from .tokenizer import Tokenizer
 VOCABULARY = 384
 PROBLEMS = 8
 """Examples of one step."""
+RATE = 4e-3
 
 
 def tokenizer(seed: int) -> Tokenizer:
@@ -28,22 +29,20 @@ def tokenizer(seed: int) -> Tokenizer:
     return Tokenizer.train(texts, VOCABULARY)
 
 
-def warm_start(
-    chat: Chat, seed: int, steps: int, rate: float = 4e-3, problems: int = PROBLEMS
-) -> Weights:
-    """Weights that imitate the examples, after `steps` steps of `problems` problems each."""
+def warm_start(chat: Chat, seed: int, steps: int) -> Weights:
+    """Weights that imitate the examples, after `steps` steps."""
     examples = Examples(chat, seed)
     weights = policy.init(len(chat.tokenizer), seed)
     muon = Muon(weights)
     for n in range(steps):
-        rows = [Row(ids[:LENGTH], learn[:LENGTH], []) for ids, learn in examples.rows(problems)]
+        rows = [Row(ids[:LENGTH], learn[:LENGTH], []) for ids, learn in examples.rows(PROBLEMS)]
         count = sum(sum(row.mask) for row in rows)
         grads: Weights = {}
         work = partial(_gradients, weights, count)
         for more in spread(work, chunks(rows, tokens=800)):
             grads = {name: grads[name] + g for name, g in more.items()} if grads else more
         warmed, cooled = min(1.0, (n + 1) / 20), min(1.0, max(0.05, 2 - 2 * n / steps))
-        muon.update(weights, grads, rate * warmed * cooled)
+        muon.update(weights, grads, RATE * warmed * cooled)
     return weights
 
 
