@@ -113,7 +113,7 @@ def test_a_whole_number_is_kept_exactly_or_told(
         (Rollout(rewards={"a": "good", "b": 1}), "rewards.a"),  # type: ignore[dict-item]
         (Rollout(rewards=[1.0]), "rewards"),  # type: ignore[arg-type]
         (Rollout(messages=[Message(role="user", reward="x")]), "message.reward"),  # type: ignore[arg-type]
-        (Rollout(messages=[Message(role="user", parent="x")]), "messages[0].parent"),  # type: ignore[arg-type]
+        (Rollout(messages=[Message(role="user", parent="x")]), "message.parent"),  # type: ignore[arg-type]
         (Rollout(messages=[*TWO]), "messages[1].parent"),
         (Rollout(spans=[Span(name="s", start="x")]), "span.start"),  # type: ignore[arg-type]
         (Rollout(meta=[1]), "meta"),  # type: ignore[arg-type]

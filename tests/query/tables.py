@@ -10,8 +10,20 @@ import duckdb
 
 from rollscope.model import Rollout
 from rollscope.model.schema import TABLES, Column
+from rollscope.store.read.found import Found
 
 T = TypeVar("T")
+
+
+class Nothing:
+    """A store without findings."""
+
+    def __init__(self) -> None:
+        self.runs: dict[Any, Any] = {}
+        self.units: dict[str, Any] = {}
+        self.filled: frozenset[str] = frozenset()
+        self.changes = 0
+
 
 _SUPERSEDED = Column("superseded", "BOOLEAN", "Replaced by a later launch.")
 
@@ -29,6 +41,7 @@ class Tables:
         for table in TABLES:
             columns = ", ".join(f'"{c.name}" {c.type}' for c in self.columns(table))
             self.connection.execute(f'CREATE TABLE "{table}" ({columns})')
+        self.found = Found(self.connection.cursor(), Nothing(), Nothing())
         self.fill(rollouts or [], messages or [])
 
     @staticmethod

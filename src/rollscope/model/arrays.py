@@ -85,7 +85,7 @@ def arrays_json(arrays: Arrays, problems: list[str] | None) -> list[bytes]:
             return [body]
         if body != b"null":
             items = known if name in _COLUMNS else others
-            items += (b",", orjson.dumps(name), b":", body)
+            items += (b",", orjson.dumps(str(name)), b":", body)
     if others:
         known += (b",", b'"streams":{', *others[1:], b"}")
     return [b"{", *known[1:], b"}"]

@@ -218,14 +218,14 @@ def _chat_part(piece: Part) -> dict[str, Any]:
 
 
 def _chat_call(call: ToolCall) -> dict[str, Any]:
-    arguments = call.arguments
-    if arguments is not None and not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments).decode()
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
-    }
+    arguments = None if call.arguments is None else as_text(call.arguments)
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def as_text(value: Any) -> str:
+    """A JSON value as text; a text as it is."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _text(value: Any) -> str | None:

@@ -28,8 +28,9 @@ from typing import Any
 import msgspec
 
 from . import chat
+from .facts import TRUTHS, type_of
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
-from .schema import FIELDS
+from .schema import FIELDS, MESSAGES, SPANS, Column
 from .tokens import Tokens, detached
 
 _TEXT_TYPES = (
@@ -61,12 +62,17 @@ def normalise(rollout: Rollout, problems: list[str] | None = None, first: int = 
 
 
 def normalise_fact(fact: Fact, problems: list[str] | None = None) -> Fact:
-    """A fact as the format holds it."""
+    """A fact as the format holds it. What its field cannot hold is left out and reported."""
     p = problems if problems is not None else []
+    name, value = text(fact.name), fact.value
+    if value is not None:
+        value = _CLEANERS[type_of(name)](value, name, p)
+        if type(value) is float and not math.isfinite(value):
+            value = non_finite(value)
     return Fact(
         rollout=text(fact.rollout),
-        name=text(fact.name),
-        value=plain(fact.value, fact.name, p),
+        name=name,
+        value=value,
         stream=fact.stream,
         message=fact.message,
         author=text(fact.author),
@@ -108,10 +114,13 @@ def plain(
         return _refused(value, where, problems, f"nested deeper than {MAX_DEPTH}")
     path = (*path, id(value))
     if isinstance(value, Mapping):
-        return {
+        made = {
             _key(k): plain(v, f"{where}.{k}" if depth < 3 else where, problems, depth + 1, path)
             for k, v in value.items()
         }
+        if len(made) < len(value):
+            problems.append(f"{where}: some of its keys are the same as text; the last is kept")
+        return made
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(bytes(value)).decode()
     if isinstance(value, _TEXT_TYPES):
@@ -143,6 +152,17 @@ def plain(
 def non_finite(value: float) -> str:
     """The text that stands for a number JSON cannot write. Engines read it as that number."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def finite(value: Any) -> Any:
+    """Plain values with such texts in the places of numbers that JSON cannot write."""
+    if type(value) is float:
+        return value if value - value == 0 else non_finite(value)
+    if type(value) is list:
+        return [finite(v) for v in value]
+    if type(value) is dict:
+        return {k: finite(v) for k, v in value.items()}
+    return value
 
 
 def _refused(value: Any, where: str, problems: list[str], why: str) -> str:
@@ -196,7 +216,12 @@ def _whole(value: Any, where: str, problems: list[str]) -> int | None:
 
 
 def _truth(value: Any, where: str, problems: list[str]) -> bool | None:
-    return None if value is None else bool(value)
+    if isinstance(value, str) and value.lower() not in TRUTHS:
+        problems.append(f"{where}: expected true or false, found {value!r:.80}; left out")
+        return None
+    return (
+        TRUTHS[value.lower()] if isinstance(value, str) else None if value is None else bool(value)
+    )
 
 
 def _numbers(values: Any, where: str, problems: list[str]) -> dict[str, float]:
@@ -220,12 +245,14 @@ _Cleaner = Callable[[Any, str, list[str]], Any]
 
 _CLEANERS: dict[str, _Cleaner] = {
     "VARCHAR": lambda value, where, problems: text(value),
+    "INTEGER": _whole,
     "BIGINT": _whole,
     "DOUBLE": _number,
     "BOOLEAN": _truth,
     "MAP(VARCHAR, DOUBLE)": _numbers,
     "MAP(VARCHAR, VARCHAR)": _texts,
     "JSON": plain,
+    "ERROR": lambda value, where, problems: msgspec.to_builtins(_error(value)),
 }
 
 _CLEANED: dict[str, _Cleaner] = {
@@ -235,12 +262,17 @@ _CLEANED: dict[str, _Cleaner] = {
 """For each field of a rollout: the function that makes it fit its column."""
 
 
-def as_error(value: Any) -> Error:
-    """An error given as an exception, a mapping or a text."""
+def as_error(value: Any, kind: str | None = None) -> Error:
+    """An error given as an exception, a mapping or a text; of an exception, `kind` is whose fault
+    it was."""
     if isinstance(value, Error):
         return value
     if isinstance(value, BaseException):
-        return Error(type=type(value).__name__, text=str(value))
+        try:
+            said = str(value) or None
+        except Exception:  # a class with a broken __str__ is still worth its name
+            said = None
+        return Error(kind=kind, type=type(value).__name__, text=said)
     if isinstance(value, Mapping) and value.keys() <= set(Error.__struct_fields__):
         return Error(**value)
     return Error(text=str(value))
@@ -275,32 +307,38 @@ def _part(part: Any, problems: list[str]) -> Part:
     )
 
 
+def _fitted(record: Any, names: dict[str, _Cleaner], where: str, p: list[str]) -> dict[str, Any]:
+    return {name: fit(getattr(record, name), f"{where}.{name}", p) for name, fit in names.items()}
+
+
+def _by_name(record: type[msgspec.Struct], table: Iterable[Column]) -> dict[str, _Cleaner]:
+    """For each field of a record that is a column: the function that makes it fit."""
+    known = (column for column in table if column.name in record.__struct_fields__)
+    return {c.name: _object if c.name == "meta" else _CLEANERS[c.type] for c in known}
+
+
+_OF_MESSAGE = _by_name(Message, MESSAGES)
+del _OF_MESSAGE["tool_calls"]
+_OF_SPAN = _by_name(Span, SPANS)
+
+
 def _message(m: Any, n: int, p: list[str]) -> Message:
     m = m if isinstance(m, Message) else chat.from_chat(m)
-    parent = _whole(m.parent, f"messages[{n}].parent", p)
+    fields = _fitted(m, _OF_MESSAGE, "message", p)
+    parent = fields["parent"]
     if parent is not None and not -1 <= parent < n:
         p.append(f"messages[{n}].parent: {parent} is no earlier message; taken as a new root")
-        parent = -1
-    if parent == n - 1:
-        parent = None
+        fields["parent"] = -1
+    elif parent == n - 1:
+        fields["parent"] = None
     content = m.content
-    return Message(
-        role=text(m.role),
-        content=text(content) if isinstance(content, str) or content is None
-        else [_part(part, p) for part in chat.pieces(content)],
-        parent=parent,
-        name=text(m.name),
-        tool_calls=[_call(c, p) for c in chat.pieces(m.tool_calls or ())],
-        tool_call_id=text(m.tool_call_id),
-        sampled=None if m.sampled is None else bool(m.sampled),
-        tokens=None if m.tokens is None else m.tokens.normalised(),
-        stop_reason=text(m.stop_reason),
-        reward=_number(m.reward, "message.reward", p),
-        state=plain(m.state, "state", p),
-        start=_number(m.start, "message.start", p),
-        end=_number(m.end, "message.end", p),
-        meta=_object(m.meta, "message.meta", p),
-    )  # fmt: skip
+    is_text = isinstance(content, str) or content is None
+    fields["content"] = (
+        text(content) if is_text else [_part(part, p) for part in chat.pieces(content)]
+    )
+    fields["tool_calls"] = [_call(c, p) for c in chat.pieces(m.tool_calls or ())]
+    fields["tokens"] = None if m.tokens is None else m.tokens.normalised()
+    return Message(**fields)
 
 
 def _span(s: Any, p: list[str]) -> Span:
@@ -309,15 +347,4 @@ def _span(s: Any, p: list[str]) -> Span:
         known = {name: given.pop(name) for name in Span.__struct_fields__ if name in given}
         meta = {**_mapping(known.pop("meta", None), "span.meta", p), **given}
         s = Span(**{"name": "", **known, "meta": meta})
-    return Span(
-        name=text(s.name),
-        id=text(s.id),
-        parent=text(s.parent),
-        inputs=plain(s.inputs, f"{s.name}.inputs", p),
-        outputs=plain(s.outputs, f"{s.name}.outputs", p),
-        error=_error(s.error),
-        start=_number(s.start, "span.start", p),
-        end=_number(s.end, "span.end", p),
-        message=_whole(s.message, "span.message", p),
-        meta=_object(s.meta, "span.meta", p),
-    )
+    return Span(**_fitted(s, _OF_SPAN, "span", p), error=_error(s.error))

@@ -7,22 +7,20 @@ list or dict, for fields that are containers) means "not known", never zero.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from . import show
 from .tokens import Tokens
 
-ErrorKind = Literal["policy", "tool", "environment", "grader", "limit", "infrastructure"]
-"""Whose fault it was: the model's own, or one of the machines around it."""
-
 
 class Error(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why a rollout or a span failed."""
 
     kind: str | None = None
-    """One of `ErrorKind`; None when nobody could tell."""
+    """Whose fault it was: `policy`, `tool`, `environment`, `grader`, `limit` or `infrastructure`;
+    None when nobody could tell."""
     type: str | None = None
     """Class name of the exception, or the trainer's own word."""
     text: str | None = None

@@ -52,6 +52,19 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
 
+    @property
+    def counts(self) -> bool:
+        """Is a count capped? Then the choice needs the whole step."""
+        return self.groups_per_step is not None or self.rollouts_per_step is not None
+
+    def has_room(self, number: float, groups: int, rollouts: int) -> bool:
+        """May one more group come, for which `number` was drawn, after so many?"""
+        return (
+            (self.fraction is None or number < self.fraction)
+            and (self.groups_per_step is None or groups < self.groups_per_step)
+            and (self.rollouts_per_step is None or rollouts < self.rollouts_per_step)
+        )
+
     def __str__(self) -> str:
         return ",".join(
             f"{name}={getattr(self, name)}"
@@ -98,7 +111,7 @@ class Sampler:
         nothing = 0 in (s.groups_per_step, s.rollouts_per_step, s.fraction)
         if nothing:
             return [False] * len(rollouts)
-        if groups is not None and (s.groups_per_step, s.rollouts_per_step) != (None, None):
+        if groups is not None and s.counts:
             return [
                 self._is_shared(rollout, groups) or (is_batch and is_failed(rollout))
                 for rollout in rollouts
@@ -140,18 +153,14 @@ class Sampler:
 
     def _choose(self, slot: _Slot, group: Hashable, drawn: str) -> bool:
         """Is there room for this group? The first answer holds for all its rollouts."""
-        s = self.sample
         chosen = self._chosen.get(slot)
         if chosen is None:
             chosen = self._chosen[slot] = {}
             self._forget()
         if group not in chosen:
-            counted = sum(chosen.values())
-            chosen[group] = (
-                (s.fraction is None or draw(s.seed, slot[0], drawn) < s.fraction)
-                and (s.groups_per_step is None or counted < s.groups_per_step)
-                and (s.rollouts_per_step is None or self._kept.get(slot, 0) < s.rollouts_per_step)
-            )
+            number = draw(self.sample.seed, slot[0], drawn)
+            counted, kept = sum(chosen.values()), self._kept.get(slot, 0)
+            chosen[group] = self.sample.has_room(number, counted, kept)
         return chosen[group]
 
     def _forget(self) -> None:

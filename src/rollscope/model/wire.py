@@ -29,7 +29,7 @@ import msgspec
 
 from . import chat
 from .arrays import Arrays, arrays_json, frozen, nbytes
-from .normalise import non_finite, normalise, normalise_fact, plain
+from .normalise import finite, normalise, normalise_fact, plain
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
 from .schema import FIELDS
 from .tokens import Tokens, detached
@@ -171,8 +171,8 @@ def _fits(rollout: Rollout) -> bool:
         if value is not None and type(value) is not float and not _is_small(value):
             return False
     for free in (rollout.rewards, rollout.meta, rollout.sampling, rollout.reward_texts):
-        if free and type(free) is not dict:
-            return False
+        if free and (type(free) is not dict or not _NAMES.issuperset(map(type, free))):
+            return False  # as text, other keys may be the same
     if rollout.rewards and not _REALS.issuperset(map(type, rollout.rewards.values())):
         return False
     truncated, error = rollout.truncated, rollout.error
@@ -181,6 +181,7 @@ def _fits(rollout: Rollout) -> bool:
     )
 
 
+_NAMES = frozenset({str})
 _REALS = frozenset({float, int, bool})
 
 
@@ -243,8 +244,7 @@ def metrics_line(
         except (TypeError, ValueError, RuntimeError, OverflowError):
             p.append(f"metrics.{name}: expected a number, found {type(value).__name__}; left out")
             continue
-        finite = number - number == 0
-        numbers[plain(str(name), "metrics", p)] = number if finite else non_finite(number)
+        numbers[plain(str(name), "metrics", p)] = finite(number)
     return Line(_PLAIN.encode({"metrics": {"step": step, "time": time, "values": numbers}}), [])
 
 
@@ -363,12 +363,11 @@ _NO_NUMBERS = frozenset({str, int, bool, Tokens})
 
 def _slow(body: dict[str, Any]) -> Line:
     _holes.arrays = []
-    return Line(_ENCODER.encode(body), _holes.arrays)
+    return Line(_ENCODER.encode(finite(body)), _holes.arrays)
 
 
 _ANYTHING = {column.name for column in FIELDS if column.type == "JSON" and not column.is_dict}
 """Fields that may hold an empty list or object and mean it."""
-_PARTS = {column.name for column in FIELDS if column.type == "MAP(VARCHAR, DOUBLE)"}
 
 
 def _rollout_dict(clean: Rollout) -> dict[str, Any]:
@@ -379,13 +378,9 @@ def _rollout_dict(clean: Rollout) -> dict[str, Any]:
             continue
         if field == "messages":
             value = [_message_dict(m) for m in value]
-        elif field in _PARTS:
-            value = {k: _finite(v) for k, v in value.items()}
-        elif field == "spans":
-            value = [_numbers_kept(msgspec.to_builtins(span)) for span in value]
-        elif field == "error":
+        elif field in ("spans", "error"):
             value = msgspec.to_builtins(value)
-        body[field] = _finite(value)
+        body[field] = value
     return body
 
 
@@ -394,7 +389,6 @@ def _message_dict(message: Message) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(
         msgspec.structs.replace(message, tokens=None, content=None)
     )
-    _numbers_kept(body)
     if isinstance(content, list):
         body["content"], body["parts"] = flatten_parts(content)
     elif content is not None:
@@ -453,17 +447,3 @@ def _worded(row: dict[str, Any]) -> dict[str, Any]:
         k: str(v) if k in _WORDS and v is not None and type(v) is not str else v
         for k, v in row.items()
     }
-
-
-def _numbers_kept(body: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a message or span, such that the encoder does not null any."""
-    for name in ("reward", "start", "end"):
-        if name in body:
-            body[name] = _finite(body[name])
-    return body
-
-
-def _finite(value: Any) -> Any:
-    if type(value) is float and value - value != 0:
-        return non_finite(value)
-    return value

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 LEVEL = 1
 """Measured on a log of workload A: 0.23 of raw at 15 µs a rollout; sealing compresses better."""

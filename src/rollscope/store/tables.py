@@ -317,10 +317,12 @@ StoredRow = dict[str, Any]
 """A row of one of the five tables, by column name."""
 
 
-def rows(db: DuckDBPyConnection, sql: str, values: Any = None) -> Iterator[StoredRow]:
-    """The rows of a query by column name."""
+def rows(
+    db: DuckDBPyConnection, sql: str, values: Any = None, batch: int = 1000
+) -> Iterator[StoredRow]:
+    """The rows of a query by column name, so many taken from the engine at a time."""
     result = db.execute(sql, values)
     names = [column[0] for column in result.description or ()]
-    while batch := result.fetchmany(1000):
-        for row in batch:
+    while some := result.fetchmany(batch):
+        for row in some:
             yield dict(zip(names, row, strict=True))

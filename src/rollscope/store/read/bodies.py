@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from duckdb import DuckDBPyConnection
 
-from ...model import Fact, Message, Rollout, Span, Tokens, conversation, schema
-from ...model.facts import winners
+from ...model import Fact, Message, Rollout, Span, conversation, schema
+from ...model.facts import lay, winners
 from ...model.repeats import expand
-from ...model.tokens import KNOWN_STREAMS, is_int, to_list
+from ...model.tokens import KNOWN_STREAMS
 from ..pieces import BEST_ROW
 from ..scans import Scans
 from ..tables import LENGTH, StoredRow, columns, q, rows
@@ -91,6 +90,9 @@ class StoredRollout:
         self.size = size
         """Characters and tokens of its messages and spans, about."""
 
+
+OF_BODIES = "(stream IS NOT NULL OR message IS NOT NULL)"
+"""Facts about messages and their tokens. They are laid over the messages; others are folded."""
 
 _THIN = tuple(column.name for column in schema.TABLES["rollouts"])
 
@@ -178,9 +180,10 @@ class BodyReader:
         if stop is not None:
             wanted, values["stop"] = f"{wanted} AND n < $stop", stop
         messages = _messages(self._whole("messages", homes, wanted, values))
-        late = _streams(self.facts(id, homes, streams=True))
+        late = list(winners(self.facts(id, homes, bodies=True)))
         if late:
-            lay_streams(messages, late, self._lengths(id, homes))
+            has_streams = any(fact.stream is not None for fact in late)
+            lay(messages, late, self._lengths(id, homes) if has_streams else {})
         return list(messages.values())
 
     def outline(self, id: str, homes: list[Unit]) -> list[Sketch]:
@@ -198,12 +201,15 @@ class BodyReader:
         )
         found = self._everywhere("messages", names, homes, "rollout = $id", {"id": id})
         by_number = {row["n"]: row for row in found}
-        late = [f.name.partition(".")[2] for f, _ in self.facts(id, homes, streams=True)]
+        late = list(winners(self.facts(id, homes, bodies=True)))
+        streams = [f.name.partition(".")[2] for f in late if f.stream is not None]
+        rewards = {f.message: f.value for f in late if f.name == "reward"}
         sketches = []
         for n in sorted(by_number):
             row = by_number[n]
             row["tools"] = row["tools"] or []
-            row["streams"] = [*row["streams"], *late] if row["tokens"] is not None else []
+            row["streams"] = [*row["streams"], *streams] if row["tokens"] is not None else []
+            row["reward"] = rewards.get(n, row["reward"])
             sketches.append(Sketch(**row))
         return sketches
 
@@ -212,12 +218,12 @@ class BodyReader:
         others = [u for u in self._units.values() if u.info.late_spans and u not in homes]
         return _spans(self._whole("spans", homes + others, "rollout = $id", {"id": id}))
 
-    def facts(self, id: str, homes: list[Unit], *, streams: bool = False) -> list[tuple[Fact, str]]:
-        """All late facts, each with its writer; or only those that carry streams."""
+    def facts(self, id: str, homes: list[Unit], *, bodies: bool = False) -> list[tuple[Fact, str]]:
+        """All late facts, each with its writer; or only those about messages and their tokens."""
         late = self._live("late", "DISTINCT unit", "rollout = $id", {"id": id})
         others = [self._units[row["unit"]] for row in late if row["unit"] in self._units]
         places = homes + [unit for unit in others if unit not in homes]
-        only = "rollout = $id" + (" AND stream IS NOT NULL" if streams else "")
+        only = "rollout = $id" + (f" AND {OF_BODIES}" if bodies else "")
         found = self._whole("facts", places, only, {"id": id})
         return to_facts(found)
 
@@ -280,11 +286,9 @@ class BodyReader:
         homes: set[str] = set().union(*(units for _, units in found.values()))
         messages = self._by_rollout("messages", wanted, homes)
         spans = self._by_rollout("spans", wanted, homes | self._with_late("late_spans"))
-        facts = self._by_rollout(
-            "facts", wanted, homes | self._with_late("late_facts"), "stream IS NOT NULL"
-        )
+        facts = self._by_rollout("facts", wanted, homes | self._with_late("late_facts"), OF_BODIES)
         return [
-            _stored(found[id][0], messages.get(id, []), spans.get(id, []), facts.get(id, []))
+            stored(found[id][0], messages.get(id, []), spans.get(id, []), facts.get(id, []))
             for id in wanted
             if id in found
         ]
@@ -347,48 +351,13 @@ def _spans(found: list[StoredRow]) -> list[Span]:
     return expand([to_span(row) for row in sorted(found, key=lambda row: int(row["n"]))])
 
 
-def _streams(facts: list[tuple[Fact, str]]) -> list[Fact]:
-    """The late streams that hold."""
-    return [fact for fact in winners(facts) if fact.stream is not None]
-
-
-def _stored(
+def stored(
     row: StoredRow, messages: list[StoredRow], spans: list[StoredRow], facts: list[StoredRow]
 ) -> StoredRollout:
+    """A whole rollout of its rows. Of its facts, those of `OF_BODIES` are enough."""
     made = _messages(messages)
-    late = _streams(to_facts(facts))
-    if late:
-        lengths = {n: len(m.tokens) for n, m in made.items() if m.tokens is not None}
-        lay_streams(made, late, lengths)
+    lengths = {n: len(m.tokens) for n, m in made.items() if m.tokens is not None}
+    lay(made, winners(to_facts(facts)), lengths)
     size = sum(len(m["text"] or "") + 8 * len(m["token_ids"] or ()) for m in messages)
     size += sum(len(s["inputs"] or "") + len(s["outputs"] or "") for s in spans)
     return StoredRollout(row, to_rollout(row, list(made.values()), _spans(spans)), size)
-
-
-def lay_streams(messages: dict[int, Message], facts: list[Fact], lengths: dict[int, int]) -> None:
-    """Lay late streams over the tokens of these messages, as `model.fold` does.
-
-    A stream whose length does not fit is left out: cut or padded it would shift every value.
-    """
-    for fact in facts:
-        name = fact.name.partition(".")[2]
-        chosen = (
-            lengths
-            if fact.message is None
-            else {n: length for n, length in lengths.items() if n == fact.message}
-        )
-        if not name or sum(chosen.values()) != len(fact.stream):
-            continue
-        at = 0
-        for n, length in chosen.items():
-            piece, at = fact.stream[at : at + length], at + length
-            message = messages.get(n)
-            if message is None or message.tokens is None:
-                continue
-            if piece and all(value is None for value in piece):
-                continue
-            old = message.tokens
-            streams = {**old.streams, name: to_list(piece, is_int(name))}
-            messages[n] = msgspec.structs.replace(
-                message, tokens=Tokens(old.ids, old.ends, streams)
-            )

@@ -42,11 +42,6 @@ class Synced(NamedTuple):
     bytes: int
 
 
-def is_url(place: str) -> bool:
-    """Is it an address, not a folder?"""
-    return "://" in place
-
-
 def cache_of(url: str) -> Path:
     """Where the folder of an address lies on this machine."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -70,15 +65,15 @@ class Mirror:
     def sync(self) -> Synced:
         """Look once and fetch what is new."""
         there = self._list()
-        done = Synced(0, 0)
+        self._fetched: list[int] = []
         for unit, files in sorted(_units(there).items()):
             if not (self.folder / unit).exists():
-                done = _sum(done, self._fetch_unit(unit, files))
+                self._fetch_unit(unit, files)
         for path, meta in there.items():
             if _unit_of(path) is None:
-                done = _sum(done, self._fetch_file(path, meta))
+                self._fetch_file(path, meta)
         self._forget(there)
-        return done
+        return Synced(len(self._fetched), sum(self._fetched))
 
     @contextlib.contextmanager
     def following(
@@ -115,10 +110,10 @@ class Mirror:
                     found[meta["path"]] = meta
         return found
 
-    def _fetch_unit(self, unit: str, files: dict[str, Any]) -> Synced:
+    def _fetch_unit(self, unit: str, files: dict[str, Any]) -> None:
         """A sealed directory, whole; nothing as long as some of it is still on its way there."""
         if not self._is_whole(unit, files):
-            return Synced(0, 0)
+            return
         new = Path(tempfile.mkdtemp(dir=self._fetching))
         with contextlib.suppress(FileNotFoundError):  # it went away: its successor is there
             for path in files:
@@ -128,9 +123,8 @@ class Mirror:
             place = self.folder / unit
             place.parent.mkdir(parents=True, exist_ok=True)
             new.rename(place)
-            return Synced(len(files), sum(meta["size"] for meta in files.values()))
+            self._fetched += [meta["size"] for meta in files.values()]
         shutil.rmtree(new, ignore_errors=True)
-        return Synced(0, 0)
 
     def _is_whole(self, unit: str, files: dict[str, Any]) -> bool:
         if f"{unit}/{COVERS}" in files:
@@ -144,35 +138,34 @@ class Mirror:
         info = msgspec.json.decode(self._read(f"{unit}/{INFO}"), type=UnitInfo)
         return all(f"{unit}/{table}.parquet" in files for table in info.rows)
 
-    def _fetch_file(self, path: str, meta: Any) -> Synced:
+    def _fetch_file(self, path: str, meta: Any) -> None:
         """A log, of which only the new part is fetched, or a small file that may change."""
         target = self.folder / path
         have = target.stat().st_size if target.exists() else 0
+        is_complete = have == meta["size"] and target.exists()
         if PurePosixPath(path).parent.name == "live" and have <= meta["size"]:
-            if have == meta["size"] and target.exists():
-                return Synced(0, 0)
-            return self._grow(path, target, have, meta["size"])
+            if not is_complete:
+                self._grow(path, target, have, meta["size"])
+            return
         when = meta["last_modified"].timestamp()
-        if have == meta["size"] and target.exists() and target.stat().st_mtime == when:
-            return Synced(0, 0)
+        if is_complete and target.stat().st_mtime == when:
+            return
         new = self._fetching / "file"
         with contextlib.suppress(FileNotFoundError):
             self._download(path, new)
             os.utime(new, (when, when))
             target.parent.mkdir(parents=True, exist_ok=True)
             new.replace(target)
-            return Synced(1, meta["size"])
-        return Synced(0, 0)
+            self._fetched.append(meta["size"])
 
-    def _grow(self, path: str, target: Path, have: int, size: int) -> Synced:
+    def _grow(self, path: str, target: Path, have: int, size: int) -> None:
         import obstore
 
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError), target.open("ab") as log:
             if size > have:
                 log.write(bytes(obstore.get_range(self._remote, path, start=have, end=size)))
-            return Synced(1, size - have)
-        return Synced(0, 0)
+            self._fetched.append(size - have)
 
     def _download(self, path: str, target: Path) -> None:
         import obstore
@@ -214,10 +207,6 @@ def _units(there: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if (unit := _unit_of(path)) is not None:
             units.setdefault(unit, {})[path] = meta
     return units
-
-
-def _sum(a: Synced, b: Synced) -> Synced:
-    return Synced(a.files + b.files, a.bytes + b.bytes)
 
 
 def _open(url: str) -> Any:

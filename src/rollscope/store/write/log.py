@@ -235,19 +235,9 @@ class LogWriter:
     def _begin(self) -> _LogFile:
         path = paths.log_path(self.directory, self.info.writer, self._seq)
         info = self.info
-        header = msgspec.json.encode(
-            {
-                "log": {
-                    "version": VERSION,
-                    "writer": info.writer,
-                    "project": info.project,
-                    "run": info.run,
-                    "launch": info.launch,
-                    "worker": info.worker,
-                    "started": info.started,
-                }
-            }
-        )
+        names = ("writer", "project", "run", "launch", "worker", "started")
+        about = {name: getattr(info, name) for name in names}
+        header = msgspec.json.encode({"log": {"version": VERSION, **about}})
         try:
             paths.ensure_run(self.directory, info.project, info.run, self.limits.mode)
             log = _LogFile(path, header)
