@@ -276,3 +276,23 @@ def test_an_export_of_nothing_is_empty_and_says_so(tmp_path: Path, own_store: Pa
     for name in ("jsonl", "hf", "scout", "parquet"):
         assert main(["export", name, "step:99", "--out", str(tmp_path / name)]) == 1
         assert (tmp_path / name).exists()
+
+
+def test_what_checks_found_goes_into_parquet_too(export: Any, own_store: Path) -> None:
+    import duckdb
+
+    from rollscope.checks import scan
+
+    with rollscope.init(project="p", run="r") as run:
+        loop = [Message(role="assistant", content="mail a@b.example " * 5000)]
+        run.log([Rollout(id="loops", messages=loop), Rollout(id="fine")])
+    scan(rollscope.open())
+    for words in ((), ("--redact", "emails")):
+        out = own_store.parent / f"out{len(words)}"
+        assert main(["export", "parquet", "id:loops", "--out", str(out), *words]) == 0
+        found = duckdb.sql(f"SELECT rollout, \"check\" FROM '{out}/findings/*.parquet'").fetchall()
+        assert ("loops", "reply.loop") in found
+        checked = duckdb.sql(f"SELECT DISTINCT rollout FROM '{out}/checked/*.parquet'").fetchall()
+        assert checked == [("loops",)]
+        starts = duckdb.sql(f"SELECT start FROM '{out}/findings/*.parquet'").fetchall()
+        assert all(start is None for (start,) in starts) is bool(words)

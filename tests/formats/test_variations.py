@@ -157,7 +157,7 @@ def test_numbers_as_python_writes_them(tmp_path: Path) -> None:
         ('{"messages": [3]}', ["message", "3"]),
         ('{"messages": {"role": "user"}}', ["messages", "list"]),
         ('{"messages": [{"role": "tool", "content": 5}]}', ["content", "5"]),
-        ("[1]", ["expected an object"]),
+        ("7", ["expected an object"]),
         ('{"messages": [}', ["JSON"]),
     ],
 )

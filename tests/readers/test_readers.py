@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-ROLLSCOPE = ROOT / ".venv" / "bin" / "rollscope"
 
 LINES = [
     {
@@ -42,15 +38,13 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def exported(tmp_path_factory: pytest.TempPathFactory, rollscope: Callable[..., str]) -> Any:
     """`exported(format)`: where the export of six rollouts lies."""
     folder = tmp_path_factory.mktemp("readers")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ROLLSCOPE")}
     (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
 
     def run(*words: str) -> None:
-        command = [str(ROLLSCOPE), *words, "--dir", str(folder / "store")]
-        subprocess.run(command, check=True, env=env)
+        rollscope(*words, "--dir", str(folder / "store"))
 
     run("import", str(folder / "in.jsonl"))
 

@@ -58,14 +58,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     add_query(command)
     command.add_argument("--out", help="file or folder (default: standard output, for lines)")
     command.add_argument("--order", default=ORDER)
-    command.add_argument(
-        "--redact",
-        action="append",
-        default=[],
-        metavar="NAMES",
-        help="clean these out of every text: emails,keys,phones,ips,module:function,regex=... "
-        "(a regex takes the rest of the value; may be given several times)",
-    )
+    add_redact(command)
     command.add_argument(
         "--option",
         action="append",
@@ -97,6 +90,17 @@ def export(args: argparse.Namespace) -> int:
     else:
         say(f"exported {done.exported:,} {done.what}" + (f" to {args.out}" if args.out else ""))
     return 0 if done.exported or done.before else 1
+
+
+def add_redact(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--redact",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="clean these out of every text: emails,keys,phones,ips,module:function,regex=... "
+        "(a regex takes the rest of the value; may be given several times)",
+    )
 
 
 def redactor(args: argparse.Namespace) -> tuple[list[str], Redactor | None]:

@@ -3,161 +3,290 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
-import time
-from contextlib import contextmanager
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .opening import root
-from .output import Failed, json_line, progress, say
+from .output import Failed, console, json_line, progress, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..capture import Run
-    from ..formats import Problem
+    from ..formats import Problem, Skipped, Source
     from ..model import Rollout
+    from .intake import Intake
 
 SHOWN_PROBLEMS = 20
-PATIENCE = 120.0
-"""Seconds without a newly sealed log after which sealing is left to others."""
+SHOWN_FILES = 10
+SHOWN_ROLLOUTS = 3
+"""Of a dry run."""
 MB = 10**6
-QUEUED = 32 * MB
-"""Bytes on their way to the disk after which an import waits."""
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="file or folder")
+    from ..formats import READERS
+
+    formats = [
+        textwrap.fill(f"{name:14} {known.help}", 78, initial_indent="  ") + "\n"
+        for name, known in READERS.items()
+    ]
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "Formats, told apart by content (docs/formats.md):\n" + "".join(formats)
+    command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="files or folders")
     command.add_argument("--project", default="imported", help="project (default: imported)")
-    command.add_argument("--run", help="run (default: name of the file or folder)")
+    command.add_argument("--run", help="run (default: named after the file or folder)")
     command.add_argument(
         "--map", default="", help="which field comes from where: field=path terms (docs/formats.md)"
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="show the first rollouts; write nothing"
     )
     command.add_argument("--strict", action="store_true", help="stop at the first bad line")
 
 
 def import_(args: argparse.Namespace) -> int:
-    from .. import capture, formats
+    from .. import formats
+    from ..capture.settings import aside
+    from ..store.writers import IMPORT
 
-    name, path = _named(args.what)
-    if not path.exists():
-        raise Failed(f"no such file or folder: {path}", 2)
+    name, paths = _named(args.what)
+    for path in paths:
+        if not path.exists():
+            raise Failed(f"no such file or folder: {path}", 2)
     try:
-        found = formats.read(path, name, args.map)
+        if args.map:
+            _check_mapping(paths, name, args.map)
+        elif name is not None:
+            formats.reader(name)
     except ValueError as error:
         raise Failed(str(error), 2) from None
-    folder = root(args)
-    with (
-        _as_typed(path),
-        capture.init(project=args.project, run=args.run or path.stem, dir=folder) as run,
-    ):
+    store, codes = root(args), []
+    # These variables are for trainers. An import does what was typed, whatever they say.
+    with aside(ROLLSCOPE_QUIET="1", ROLLSCOPE_LAUNCH=IMPORT):
+        for path in paths:
+            try:
+                codes.append(_import(args, store, name, path))
+            except Failed as error:
+                if args.strict or len(paths) == 1:
+                    raise
+                say(str(error))
+                codes.append(error.code)
+    return max(codes)
+
+
+def _named(what: list[str]) -> tuple[str | None, list[Path]]:
+    """The format, if one was named, and the paths."""
+    from ..formats import READERS, UnknownFormat, reader
+
+    first, *others = what
+    if others and first not in READERS and not Path(first).exists():
         try:
-            if not args.map:  # first: a store that is read before it grows takes little memory
-                _take_metrics(run, formats.read_metrics(path, name))
-            done, bad = _import(run, path, found, args.strict)
-        except KeyboardInterrupt:
-            say("interrupted. Everything read so far is kept; the same command goes on.")
-            raise
-    _sealed(run)
-    lost = sum(run.counters.dropped.values())
-    if bad > SHOWN_PROBLEMS:
-        say(f"... and {bad - SHOWN_PROBLEMS:,} more problems")
+            reader(first)
+        except UnknownFormat as error:
+            raise Failed(f"there is no file {first!r}, and {error}", 2) from None
+    if others and first in READERS:
+        return first, [Path(path) for path in others]
+    return None, [Path(path) for path in what]
+
+
+def _check_mapping(paths: list[Path], name: str | None, mapping: str) -> None:
+    """A term that finds nothing is a mistake: it is told before anything is written."""
+    from ..formats import Source, check_mapping, find
+
+    if name not in (None, "columns"):
+        raise ValueError(f"only the format columns takes a mapping, not {name!r}")
+    found = [item for path in paths for item in find(path, is_mapped=True)]
+    check_mapping([item.path for item in found if isinstance(item, Source)], mapping)
+
+
+class _Told:
+    """What is said about one path while it is imported, and at the end."""
+
+    def __init__(self) -> None:
+        self.problems = 0
+        self.formats: Counter[str] = Counter()
+        self.skipped: list[Skipped] = []
+
+    def problem(self, problem: Problem) -> None:
+        self.problems += 1
+        if self.problems <= SHOWN_PROBLEMS:
+            say(str(problem))
+
+    def end(self) -> None:
+        if self.problems > SHOWN_PROBLEMS:
+            say(f"... and {self.problems - SHOWN_PROBLEMS:,} more problems")
+        for item in self.skipped[:SHOWN_FILES]:
+            say(f"skipped {item.name}: {item.why}")
+        if more := self.skipped[SHOWN_FILES:]:
+            endings = Counter(item.path.suffix or item.path.name for item in more)
+            kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common(5))
+            say(f"skipped {len(more):,} more files: {kinds}")
+
+    @property
+    def kinds(self) -> str:
+        if len(self.formats) == 1:
+            return f" ({next(iter(self.formats))})"
+        return f" ({', '.join(f'{n:,} {name}' for name, n in self.formats.most_common())})"
+
+
+class _Item(NamedTuple):
+    """A rollout, and what it comes from."""
+
+    rollout: Rollout
+    source: Source
+
+
+def _import(args: argparse.Namespace, store: Path, name: str | None, path: Path) -> int:
+    from .intake import Intake, run_name
+
+    told = _Told()
+    intake = Intake(store, args.project, args.run or run_name(store, args.project, path), path)
+    if args.dry_run:
+        return _shown(args, name, intake)
+    is_crash = True
+    try:
+        _take(args, intake, path, _found(args, name, path, told))
+        is_crash = False
+    except KeyboardInterrupt:
+        say("interrupted. Everything read so far is kept; the same command goes on.")
+        raise
+    finally:
+        intake.finish(is_crash=is_crash)
+    intake.sealed()
+    told.end()
+    return _said(args, intake, path, told)
+
+
+def _found(args: argparse.Namespace, name: str | None, path: Path, told: _Told) -> Iterator[_Item]:
+    """Every rollout; what is no rollout is told."""
+    from ..formats import Skipped, find
+    from ..model import Rollout
+
+    for source in find(path, name, is_mapped=bool(args.map)):
+        if isinstance(source, Skipped):
+            told.skipped.append(source)
+            continue
+        count = told.problems
+        before = sum(told.formats.values())
+        for item in source.read(args.map):
+            if isinstance(item, Rollout):
+                told.formats[source.format] += 1
+                yield _Item(item, source)
+                continue
+            told.problem(item)
+            if args.strict:
+                raise Failed(f"{item} ({sum(told.formats.values()):,} imported before it)")
+        if sum(told.formats.values()) == before and told.problems == count:
+            told.skipped.append(Skipped(source.path, f"no rollouts in it ({source.format})", path))
+
+
+def _take(args: argparse.Namespace, intake: Intake, path: Path, found: Iterator[_Item]) -> None:
+    begin, total = _bytes_read(), _size(path)
+    last: Source | None = None
+    with progress(f"importing {path.name} (MB)", total // MB) as update:
+        for rollout, source in found:
+            if source != last and not args.map:
+                for step, values in source.metrics():
+                    intake.metrics(step, values)
+            last = source
+            intake.take(rollout, source.path)
+            if (intake.new + intake.already) % 64 == 0:
+                update(min(_bytes_read() - begin, total) // MB)
+        intake.wait()
+
+
+def _said(args: argparse.Namespace, intake: Intake, path: Path, told: _Told) -> int:
+    """The last words, and the exit code."""
+    lost = sum(intake.lost.values())
+    done = intake.new - lost
+    where = f"{intake.project}/{intake.name}"
+    if not intake.new + intake.already:
+        raise Failed(_nothing(path, told), 1 if path.is_dir() or told.problems else 2)
+    if intake.gone:
+        say(
+            f"{intake.gone:,} rollouts of an earlier import of {path} are not in it any more, or "
+            f"are read differently now; they stay in {where}"
+        )
     if lost:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in run.counters.dropped.items())
+        why = ", ".join(f"{count:,} {reason}" for reason, count in intake.lost.items())
         say(f"{lost:,} rollouts could not be written ({why}); solve that and import again")
     if args.json:
         json_line(
-            {"project": run.project, "run": run.name, "imported": done - lost, "problems": bad}
-        )
+            {
+                "project": intake.project, "run": intake.name, "imported": done,
+                "already": intake.already, "problems": told.problems,
+                "skipped": len(told.skipped), "formats": told.formats,
+            }
+        )  # fmt: skip
+    elif not intake.new:
+        say(f"nothing new: {where} has all {intake.already:,} rollouts of {path} already")
     else:
-        say(f"imported {done - lost:,} rollouts into {run.project}/{run.name}; {bad:,} problems")
-    return 1 if lost or (bad and not done) else 0
+        there = f"; {intake.already:,} were there already" if intake.already else ""
+        say(
+            f"imported {done:,} rollouts into {where}{told.kinds}{there}; "
+            f"{told.problems:,} problems"
+        )
+    return 1 if lost else 0
 
 
-@contextmanager
-def _as_typed(path: Path) -> Iterator[None]:
-    """Rollscope's variables are for trainers. An import does what was typed, whatever they say."""
-    before = {name: value for name, value in os.environ.items() if name.startswith("ROLLSCOPE")}
-    for name in before:
-        del os.environ[name]
-    os.environ |= {"ROLLSCOPE_QUIET": "1", "ROLLSCOPE_LAUNCH": _launch(path)}
-    try:
-        yield
-    finally:
-        for name in [name for name in os.environ if name.startswith("ROLLSCOPE")]:
-            del os.environ[name]
-        os.environ |= before
+def _nothing(path: Path, told: _Told) -> str:
+    """Why nothing was imported, and what to type instead."""
+    from ..formats import NO_FORMAT, READERS
+
+    if told.problems:
+        return f"nothing was imported from {path}: {told.problems:,} problems, no rollouts"
+    if path.is_dir() or not told.skipped:
+        return f"nothing was imported from {path}: no rollouts in it"
+    only = told.skipped[0]
+    if only.why != NO_FORMAT:
+        return f"{path}: {only.why}".replace(": it is ", " is ")
+    return (
+        f"{path}: no known format recognises it ({', '.join(READERS)}). Name the format "
+        f"(rollscope import FORMAT {path}), or say which field comes from where (--map, "
+        "docs/formats.md)"
+    )
 
 
-def _import(
-    run: Run, path: Path, found: Iterator[Rollout | Problem], is_strict: bool
-) -> tuple[int, int]:
-    """Log everything that is found, except what an interrupted import has logged already.
+def _shown(args: argparse.Namespace, name: str | None, intake: Intake) -> int:
+    """The first rollouts as they would be, and what would be left out. Only so much is read."""
+    from ..formats import Skipped, find
 
-    Never more than `QUEUED` bytes wait for the disk, whatever the file holds.
-    """
-    known, seen = _known(run), _Seen()
-    done = bad = 0
-    begin, total = _bytes_read(), _size(path)
-    with progress(f"importing {path.name} (MB)", total // MB) as update:
-        for item in found:
+    told, shown = _Told(), 0
+    for source in find(intake.path, name, is_mapped=bool(args.map)):
+        if isinstance(source, Skipped):
+            told.skipped.append(source)
+            continue
+        told.formats[source.format] += 1
+        for item in source.read(args.map) if shown < SHOWN_ROLLOUTS else ():
             if isinstance(item, tuple):
-                bad += 1
-                if is_strict:
-                    raise Failed(f"{item} ({done:,} imported before it)")
-                if bad <= SHOWN_PROBLEMS:
-                    say(str(item))
+                told.problem(item)
                 continue
-            item.key = seen.unique(item.key or item.id) or f"{done + bad}"
-            item.id = run.id_of(item.key)
-            done += 1
-            if item.id not in known:
-                run.log(item)
-            if done % 64 == 0:
-                update(min(_bytes_read() - begin, total) // MB)
-            if done % 64 == 0 or run.queued > QUEUED:
-                _wait(run)
-        _wait(run)
-    return done, bad
+            _show(args, intake, source, item)
+            shown += 1
+            if shown == SHOWN_ROLLOUTS:
+                break
+    told.end()
+    if not shown:
+        raise Failed(_nothing(intake.path, told))
+    where = f"{intake.project}/{intake.name}"
+    say(f"a dry run: nothing was written. Files{told.kinds} would go into {where}")
+    return 0
 
 
-def _wait(run: Run) -> None:
-    while not run.flush():
-        say("the disk is slow; waiting for it")
+def _show(args: argparse.Namespace, intake: Intake, source: Source, rollout: Rollout) -> None:
+    from ..formats import jsonl
+    from . import render
 
-
-def _sealed(run: Run) -> None:
-    """Wait until a large import is sealed: a reader holds unsealed logs in memory."""
-    logs, own = run.directory / "live", f"{run.writer}-*"
-    total = left = len(list(logs.glob(own)))
-    if total <= 1:
+    if args.json:
+        print(jsonl.encode(rollout).decode())
         return
-    since = time.monotonic()
-    with progress("sealing", total) as update:
-        while now := len(list(logs.glob(own))):
-            if now < left:
-                left, since = now, time.monotonic()
-            if time.monotonic() - since > PATIENCE:
-                say(f"{left} logs are not sealed yet; `rollscope compact` does it")
-                return
-            update(total - left)
-            time.sleep(0.1)
-
-
-class _Seen:
-    """Names that a file gave to its rollouts. Two rollouts with one name are not copies."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def unique(self, name: str | None) -> str | None:
-        if name is None:
-            return None
-        short = hash(name)  # eight bytes a name, however long names are
-        count = self._counts[short] = self._counts.get(short, 0) + 1
-        return name if count == 1 else f"{name}#{count}"
+    rollout.project, rollout.run = intake.project, intake.name
+    rollout.id = rollout.id or render.MISSING
+    out = console()
+    out.print(f"{render.safe(source.name)} ({source.format})", style="bold")
+    out.print(render.rollout(rollout))
+    out.print()
 
 
 def _bytes_read() -> int:
@@ -172,46 +301,3 @@ def _bytes_read() -> int:
 def _size(path: Path) -> int:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
-
-
-def _known(run: Run) -> set[str]:
-    """Ids that the run already has."""
-    from ..query import Store
-
-    store = Store(run.directory.parent.parent)
-    found = store.sql(
-        "SELECT id FROM rollouts WHERE project = ? AND run = ?", (run.project, run.name)
-    ).fetchall()
-    store.close()
-    return {row[0] for row in found}
-
-
-def _take_metrics(run: Run, found: Iterator[tuple[int | None, dict[str, float]]]) -> None:
-    """Log the metrics that the run does not have yet, at their steps."""
-    from ..query import Store
-
-    store = Store(run.directory.parent.parent)
-    rows = store.sql(
-        "SELECT step, name FROM metrics WHERE project = ? AND run = ?", (run.project, run.name)
-    ).fetchall()
-    store.close()
-    known = set(rows)
-    for step, values in found:
-        fresh = {name: v for name, v in values.items() if (step, name) not in known}
-        if fresh:
-            run.metrics(step, fresh)
-
-
-def _launch(path: Path) -> str:
-    """An unchanged file is the same launch, so an import can be repeated or go on."""
-    about = path.stat()
-    text = f"{path.absolute()} {about.st_size} {about.st_mtime_ns}"
-    return "import-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _named(what: list[str]) -> tuple[str | None, Path]:
-    if len(what) == 1:
-        return None, Path(what[0])
-    if len(what) == 2:
-        return what[0], Path(what[1])
-    raise Failed("expected: rollscope import [FORMAT] PATH", 2)

@@ -4,6 +4,7 @@ Each format is one module. To be imported, it has:
 
     recognise(path) -> bool                         is this file or folder ours, by its content?
     read(path) -> Iterator[Rollout | Problem]       streaming; a bad line is a Problem, not the end
+    files(folder) -> list[Path]                     if a folder is one thing: the files in it
     read_metrics(path) -> Iterator[(step, values)]  if the trainer's own numbers lie beside it
 
 To be exported, it has one of:
@@ -16,48 +17,55 @@ Trainers' own files are read by the trainers' adapters, which have the same func
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from ..model import Rollout
 from ..model.grouping import Grouped
 from ..model.problem import Problem
 from ..model.redact import Redactor
-from . import columns
 from ._export import CannotExport, Export, ExportPlan, ExportState, LineCount, Lines
+from ._readers import NO_FORMAT, Reader, Readers, Skipped, Source, UnknownFormat
+from .columns import check as check_mapping
 
 if TYPE_CHECKING:
     from ..store.read.bodies import StoredRollout
-    from ..store.read.reader import Reader
-
-Metrics = dict[str, float]
-
-
-class UnknownFormat(ValueError):
-    """No such format, or a file that no format recognises."""
+    from ..store.read.reader import Reader as StoreReader
 
 
 READERS = {
-    "verl": "rollscope.adapters.verl.files",
-    "slime": "rollscope.adapters.slime.files",
-    "open-instruct": "rollscope.adapters.open_instruct.files",
-    "areal": "rollscope.adapters.areal.files",
-    "trl": "rollscope.adapters.trl.files",
-    "tinker": "rollscope.adapters.tinker.files",
-    "verifiers": "rollscope.adapters.verifiers.files",
-    "nemo-gym": "rollscope.formats.nemo_gym",
-    "inspect": "rollscope.formats.inspect",
-    "atif": "rollscope.formats.atif",
-    "swe-agent": "rollscope.formats.swe_agent",
-    "tau-bench": "rollscope.formats.tau_bench",
-    "jsonl": "rollscope.formats.jsonl",
-    "columns": "rollscope.formats.columns",
+    "verl": Reader("rollscope.adapters.verl.files", "verl's rollout_data_dir"),
+    "slime": Reader("rollscope.adapters.slime.files", "slime's debug rollouts"),
+    "open-instruct": Reader("rollscope.adapters.open_instruct.files", "its --save_traces"),
+    "areal": Reader("rollscope.adapters.areal.files", "AReaL's dump_to_file"),
+    "trl": Reader("rollscope.adapters.trl.files", "TRL's completions_*.parquet"),
+    "tinker": Reader("rollscope.adapters.tinker.files", "a log_path of tinker-cookbook"),
+    "verifiers": Reader("rollscope.adapters.verifiers.files", "verifiers, runs of prime-rl"),
+    "nemo-rl": Reader("rollscope.formats.nemo_rl", "NeMo-RL's train_data_step*.jsonl"),
+    "roll": Reader("rollscope.formats.roll", "ROLL's rollout_dump_data.step_*.jsonl"),
+    "atropos": Reader("rollscope.formats.atropos", "groups of Atropos, and its HTML"),
+    "nemo-gym": Reader("rollscope.formats.nemo_gym", "rollouts of NeMo Gym"),
+    "inspect": Reader("rollscope.formats.inspect", "Inspect logs, .eval and .json"),
+    "atif": Reader("rollscope.formats.atif", "ATIF trajectories (Harbor)"),
+    "swe-agent": Reader("rollscope.formats.swe_agent", "SWE-agent's .traj"),
+    "openhands": Reader("rollscope.formats.openhands", "event streams of OpenHands"),
+    "intercode": Reader("rollscope.formats.intercode", "results of InterCode"),
+    "tau2": Reader("rollscope.formats.tau2", "results of tau2-bench"),
+    "tau-bench": Reader("rollscope.formats.tau_bench", "results of tau-bench"),
+    "pairs": Reader("rollscope.formats.pairs", "preference data: prompt, chosen, rejected"),
+    "parquet": Reader("rollscope.formats.parquet", "a folder of `export parquet`"),
+    "hf": Reader("rollscope.formats.hf", "a dataset of `export hf`"),
+    "scout": Reader("rollscope.formats.scout", "transcripts of Inspect Scout"),
+    "jsonl": Reader("rollscope.formats.jsonl", "chats as JSON, Rollscope's own"),
+    "columns": Reader("rollscope.formats.columns", "Parquet, CSV, Arrow; any JSON with --map"),
 }
-"""Formats that can be imported, by the name a person types; asked in this order."""
+"""By the name a person types. A file is read by the first that recognises it."""
+
+
+_readers = Readers(READERS)
+reader, detect, find, read = _readers.module, _readers.detect, _readers.find, _readers.read
 
 
 class Exporter(NamedTuple):
@@ -94,48 +102,6 @@ EXPORTERS = {
 """Formats that can be exported, by the name a person types."""
 
 
-def reader(name: str) -> ModuleType:
-    """The module that reads this format."""
-    if name not in READERS:
-        known = ", ".join(READERS)
-        raise UnknownFormat(f"there is no format {name!r}. Known formats: {known}")
-    return importlib.import_module(READERS[name])
-
-
-def detect(path: Path) -> str:
-    """The name of the format of this file or folder, recognised by its content."""
-    for name in READERS:
-        with contextlib.suppress(Exception):  # a reader that stumbles does not recognise it
-            if reader(name).recognise(path):
-                return name
-    known = ", ".join(READERS)
-    raise UnknownFormat(
-        f"{path}: no known format recognises it ({known}). "
-        "Name the format: rollscope import FORMAT PATH"
-    )
-
-
-def read(path: Path, name: str | None = None, mapping: str = "") -> Iterator[Rollout | Problem]:
-    """Every rollout of a file or folder, and what could not be read.
-
-    A `mapping` says which column or path is which field; see `columns`.
-    """
-    if mapping:
-        if name not in (None, "columns"):
-            raise UnknownFormat(f"only the format columns takes a mapping, not {name!r}")
-        columns.parse(mapping)
-        return columns.read(path, mapping)
-    found: Iterator[Rollout | Problem] = reader(name or detect(path)).read(path)
-    return found
-
-
-def read_metrics(path: Path, name: str | None = None) -> Iterator[tuple[int | None, Metrics]]:
-    """The trainer's own numbers beside its rollouts, as (step, values); often there are none."""
-    module = reader(name or detect(path))
-    if hasattr(module, "read_metrics"):
-        yield from module.read_metrics(path)
-
-
 def write(name: str, rollouts: Iterable[Rollout], file: IO[bytes]) -> LineCount:
     """Write rollouts as lines of a format."""
     module = importlib.import_module(EXPORTERS[name].module)
@@ -146,7 +112,7 @@ def write(name: str, rollouts: Iterable[Rollout], file: IO[bytes]) -> LineCount:
 
 
 def export(
-    reader: Reader,
+    reader: StoreReader,
     rows: Callable[[], Iterable[Grouped]],
     plan: ExportPlan,
     out: Path,
@@ -179,6 +145,7 @@ def export(
 
 
 __all__ = [
-    "EXPORTERS", "READERS", "CannotExport", "ExportPlan", "ExportState", "Exporter", "LineCount",
-    "Problem", "UnknownFormat", "detect", "export", "read", "read_metrics", "reader", "write",
+    "EXPORTERS", "NO_FORMAT", "READERS", "CannotExport", "ExportPlan", "ExportState", "Exporter",
+    "LineCount", "Problem", "Reader", "Skipped", "Source", "UnknownFormat", "check_mapping",
+    "detect", "export", "find", "read", "reader", "write",
 ]  # fmt: skip

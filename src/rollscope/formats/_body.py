@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from ..model import Message, Part, Rollout, Span, Tokens
 from ..model.chat import from_chat
+from ..model.problem import Problem
+from ..model.schema import FIELDS
 
 T = TypeVar("T")
 
 MESSAGE_KEYS = ("messages", "conversation", "conversations")
 ANSWER_KEYS = ("completion", "response", "output")
 _FIELDS = {f for f in Rollout.__struct_fields__ if f not in ("messages", "spans")}
-_ALIASES = {
+ALIASES = {
     "score": "reward",
     "sample_index": "task",
     "task_id": "task",
@@ -26,6 +30,8 @@ _ALIASES = {
     "experiment_name": "run",
     "global_step": "step",
 }
+"""Names of others for fields of a rollout."""
+_TYPES = {column.name: column.type for column in FIELDS}
 _SHAREGPT = {"human": "user", "gpt": "assistant", "observation": "tool"}
 _MESSAGE_FIELDS = set(Message.__struct_fields__)
 
@@ -38,14 +44,28 @@ def decode(body: dict[str, Any]) -> Rollout:
     fields: dict[str, Any] = {}
     meta = dict(body.pop("meta", None) or {})
     for key, value in body.items():
-        name = key if key in _FIELDS else _ALIASES.get(key)
+        name = key if key in _FIELDS else ALIASES.get(key)
         if name is None or name in fields or (name != key and name in body):
             meta[key] = value
         elif value is not None:
-            fields[name] = float(value) if name == "reward" and value in (True, False) else value
+            fields[name] = _typed(value, _TYPES.get(name))
+    if isinstance(fields.get("rewards"), dict):
+        fields["rewards"] = {k: _typed(v, "DOUBLE") for k, v in fields["rewards"].items()}
     rollout = converted({**fields, "meta": meta}, Rollout)
     rollout.messages, rollout.spans = messages, spans
     return rollout
+
+
+def _typed(value: Any, type: str | None) -> Any:
+    """A value as its column has it, where nothing is lost: names that are numbers, whole numbers
+    with a point, rewards that are yes or no."""
+    if type == "VARCHAR" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if type == "BIGINT" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if type == "DOUBLE" and isinstance(value, int):
+        return float(value)
+    return value
 
 
 def _messages(body: dict[str, Any]) -> list[Message]:
@@ -164,3 +184,34 @@ def _read_tokens(body: dict[str, Any]) -> Tokens:
 
 def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) else value
+
+
+class Unsaid:
+    """Counts the messages in which no text was found, or no role, to tell it at the file's end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._counts = {"text": 0, "role": 0}
+        self._first: dict[str, str] = {}
+
+    def look(self, rollout: Rollout, place: str) -> None:
+        for message in rollout.messages:
+            if message.role == "unknown":
+                self._note("role", message, place)
+            is_silent = message.content is None and not message.tool_calls
+            if is_silent and message.tokens is None and message.meta:
+                self._note("text", message, place)
+
+    def _note(self, what: str, message: Message, place: str) -> None:
+        self._counts[what] += 1
+        if what not in self._first:
+            keys = ", ".join(sorted(message.meta)) or "nothing else"
+            self._first[what] = f"the first in {place}; it has: {keys}"
+
+    def problems(self) -> Iterator[Problem]:
+        for what, count in self._counts.items():
+            if count:
+                hint = {"text": "content", "role": "role"}[what]
+                say = f"{count:,} messages without a {what} ({self._first[what]})"
+                how = f"say where it is: columns --map '... messages.{hint}=KEY'"
+                yield Problem(self._path, None, f"{say}; {how}")

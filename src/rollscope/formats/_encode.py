@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..model import Rollout, Tokens, normalise
-from ..model.normalise import non_finite
+from ..model.normalise import finite
 
 
 def encode(rollout: Rollout) -> bytes:
@@ -19,7 +19,7 @@ def encode(rollout: Rollout) -> bytes:
 def line(body: Any) -> bytes:
     """Plain JSON values as one line. JSON has no NaN: it becomes the text that any engine and
     our own reader take for that number."""
-    return msgspec.json.encode(_finite(body))
+    return msgspec.json.encode(finite(body))
 
 
 def text(value: Any) -> str | None:
@@ -42,14 +42,3 @@ def _tokens(tokens: Any) -> Any:
     if isinstance(tokens, Tokens):
         return dict(tokens.arrays())
     raise NotImplementedError(f"cannot write a {type(tokens).__name__}")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: the texts that `read` (and any engine) takes for those numbers."""
-    if type(value) is float:
-        return value if value - value == 0 else non_finite(value)
-    if type(value) is list:
-        return [_finite(v) for v in value]
-    if type(value) is dict:
-        return {k: _finite(v) for k, v in value.items()}
-    return value

@@ -29,6 +29,7 @@ from ..model import Rollout
 from ..model.cleaner import Cleaner
 from ..model.grouping import Grouped, group_of
 from ..model.redact import Redactor
+from ..store import disk
 
 if TYPE_CHECKING:
     from ..store.read.bodies import StoredRollout
@@ -150,16 +151,12 @@ class Export:
                 file.write(f"{row.id}\n" if group == before else f"\n{row.id}\n")
                 before = group
                 total += 1
-            file.flush()
-            os.fsync(file.fileno())
+        disk.sync(self.folder / "ids")
         return total
 
     def _save(self, state: ExportState) -> None:
         new = self.folder / "state.new"
-        with new.open("wb") as file:
-            file.write(msgspec.json.encode(state))
-            file.flush()
-            os.fsync(file.fileno())
+        disk.write(new, msgspec.json.encode(state))
         new.replace(self.folder / "state.json")
 
 

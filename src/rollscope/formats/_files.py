@@ -1,114 +1,163 @@
-"""Opening what others wrote: plain or gzipped files, lists too long for memory, folders, dates."""
+"""Opening what others wrote: plain or compressed files, lines, lists too long for memory, dates."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import gzip
-import json
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal, NamedTuple
 
+from ..adapters._lines import LARGEST, TORN, decoded, lines, opened
 from ..model.problem import Problem
+from ._json import Scanner, head
 
-_CHUNK = 1 << 20
+_COMPRESSED = (".gz", ".zst")
 
 
-def opened(path: Path) -> IO[bytes]:
-    """A file's bytes, uncompressed if its name says so."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def plain_name(path: Path) -> str:
+    """The name without `.gz` or `.zst`: `x.json` for `x.json.gz`."""
+    return path.stem if path.suffix in _COMPRESSED else path.name
 
 
 def plain_suffix(path: Path) -> str:
-    """The ending without `.gz`: `.json` for `x.json.gz`."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
+    """The ending without `.gz` or `.zst`: `.json` for `x.json.gz`."""
+    return Path(plain_name(path)).suffix.lower()
 
 
-def below(path: Path, is_wanted: Callable[[Path], bool]) -> list[Path]:
-    """The file itself, or the wanted files below a folder, sorted."""
-    if path.is_file():
-        return [path]
-    return sorted(file for file in path.rglob("*") if file.is_file() and is_wanted(file))
+def label(path: Path) -> str:
+    """What tells a file from others of its name: `gpt-4/results`."""
+    name = plain_name(path)
+    return f"{path.absolute().parent.name}/{name.partition('.')[0] or name}"
 
 
-def lines(path: Path) -> Iterator[tuple[int, Any] | Problem]:
-    """Every JSON value of a file of JSON lines, with its line number."""
+class Entry(NamedTuple):
+    """A value of a file, and where it stands in it."""
+
+    value: Any
+    number: int
+    """From 1: of the line, or of the item of a list."""
+    is_line: bool = True
+
+    @property
+    def place(self) -> str:
+        return f"{'line' if self.is_line else 'item'} {self.number}"
+
+    def problem(self, path: Path, text: str) -> Problem:
+        if self.is_line:
+            return Problem(path, self.number, text)
+        return Problem(path, None, f"{self.place}: {text}")
+
+
+def values(path: Path) -> Iterator[Entry | Problem]:
+    """Every JSON value of a file: its lines, the items of its list, or objects that go over
+    several lines."""
+    kind = layout(path)
+    if kind == "lines":
+        for found in lines(path):
+            yield found if isinstance(found, Problem) else Entry(found[1], found[0])
+        return
     number = 0
     try:
         with opened(path) as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    yield number, json.loads(line)
-                except ValueError as error:
-                    yield Problem(path, number, f"not JSON: {error}")
-    except (OSError, EOFError) as error:
-        yield Problem(path, number + 1, f"the file cannot be read further: {error}")
+            scanner = Scanner(file)
+            if kind == "list":
+                for number, _ in enumerate(scanner.items(), 1):
+                    yield Entry(scanner.value(), number, is_line=False)
+            while kind == "objects" and scanner.kind() != "end":
+                yield Entry(scanner.value(), number + 1, is_line=False)
+                number += 1
+    except (ValueError, *TORN) as error:
+        yield Problem(path, None, f"cannot be read after item {number}: {error}")
+
+
+def layout(path: Path) -> Literal["lines", "list", "objects"]:
+    """How JSON lies in a file."""
+    with contextlib.suppress(*TORN), opened(path) as file:
+        line = b"\n"
+        while line and not line.strip():
+            line = file.readline(LARGEST).removeprefix(codecs.BOM_UTF8)
+        if line.lstrip().startswith(b"["):
+            return "list"
+        with contextlib.suppress(ValueError):
+            decoded(line)
+            return "lines"
+        file.seek(0)
+        with contextlib.suppress(ValueError):
+            Scanner(file).value()
+            return "objects"
+    return "lines"
 
 
 def whole(path: Path) -> Any:
-    """A JSON file's value. Raises ValueError or OSError."""
+    """A JSON file's value. Raises ValueError or one of `TORN`."""
     with opened(path) as file:
-        return json.load(file)
+        scanner = Scanner(file)
+        value = scanner.value()
+        if scanner.kind() != "end":
+            raise ValueError("something follows after its value")
+        return value
 
 
-def items(path: Path) -> Iterator[Any]:
-    """The items of a JSON list one by one, however long it is. Raises ValueError if it is torn."""
-    decoder, text, at, is_end = json.JSONDecoder(), "", 0, False
-    decode = codecs.getincrementaldecoder("utf-8")()
+def entries(path: Path, names: Sequence[Any] = ()) -> Iterator[tuple[int | str, Any]]:
+    """The entries of a list or object one by one, however long it is, by their numbers or names.
+    `names` lead to it. Raises ValueError if it is torn."""
     with opened(path) as file:
+        scanner = Scanner(file)
+        for _ in _entered(scanner, names):
+            is_object = scanner.kind() == "object"
+            for place in scanner.members() if is_object else scanner.items():
+                yield place, scanner.value()
 
-        def more() -> bool:
-            nonlocal text, at, is_end
-            data = file.read(_CHUNK)
-            is_end = not data
-            text, at = text[at:] + decode.decode(data, is_end), 0
-            return not is_end
 
-        more()
-        at = _skip(text, 0, " \t\r\n\ufeff")
-        if text[at : at + 1] != "[":
-            raise ValueError("expected a JSON list")
-        at += 1
-        while True:
-            at = _skip(text, at, " \t\r\n,")
-            if text[at : at + 1] == "]":
-                return
-            try:
-                value, end = decoder.raw_decode(text, at)
-                if end == len(text) and not is_end:  # a number may go on in the next chunk
-                    raise ValueError
-            except ValueError:
-                if not more():
-                    raise ValueError(f"the list is torn after {text[at : at + 40]!r}") from None
-                continue
-            at = end
-            yield value
+def around(path: Path, names: Sequence[Any]) -> list[Any]:
+    """The objects around what `names` lead to, from the outside in, without what they lead to."""
+    with opened(path) as file:
+        return _siblings(Scanner(file), names)
+
+
+def _entered(scanner: Scanner, names: Sequence[Any]) -> Iterator[None]:
+    if not names:
+        if scanner.kind() in ("object", "list"):
+            yield
+    elif scanner.kind() == "object":
+        for name in scanner.members():
+            if name == names[0]:
+                yield from _entered(scanner, names[1:])
+
+
+def _siblings(scanner: Scanner, names: Sequence[Any]) -> list[Any]:
+    own: dict[str, Any] = {}
+    inner: list[Any] = []
+    if names and scanner.kind() == "object":
+        for name in scanner.members():
+            if name != names[0]:
+                own[name] = scanner.value()
+            elif len(names) > 1:
+                inner = _siblings(scanner, names[1:])
+        return [own, *inner]
+    return []
 
 
 def first(path: Path) -> Any:
-    """The first JSON value of a file (of its list, or its first line); None if there is none."""
-    with contextlib.suppress(ValueError, OSError, EOFError):
-        with opened(path) as file:
-            start = file.read(4096).lstrip()[:1]
-        if start == b"[":
-            return next(items(path), None)
-        found = next(lines(path), None)
-        if isinstance(found, tuple):
-            return found[1]
-        return whole(path)
+    """The first JSON value of a file (of its list, or its first line), by which it is recognised;
+    None if there is none. Of a large object only the first members: see `head`."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return _first(path, about.st_size, about.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)  # all formats ask about one file, then about the next
+def _first(path: Path, size: int, changed: int) -> Any:
+    with contextlib.suppress(ValueError, *TORN), opened(path) as file:
+        return head(file)
     return None
 
 
 def seconds(text: Any) -> float | None:
     """An ISO date as Unix seconds; None if it is not one."""
     return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
-
-
-def _skip(text: str, at: int, blanks: str) -> int:
-    while at < len(text) and text[at] in blanks:
-        at += 1
-    return at

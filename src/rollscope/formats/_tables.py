@@ -6,13 +6,13 @@ thousand rows are in memory.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..model import Rollout
+from ..store import disk
 from ._encode import line
 from ._export import ExportState, LineCount, Shard
 
@@ -112,6 +112,5 @@ def to_parquet(lines: Path, columns: Mapping[str, str], target: Path, longest: i
             },
         )
         select.write_parquet(str(made), compression="zstd", row_group_size_bytes="16MB")
-    with made.open("rb") as file:
-        os.fsync(file.fileno())
+    disk.sync(made)
     made.replace(target)

@@ -16,14 +16,20 @@ from ..model import Message, Rollout, Tokens
 from ..model.chat import from_chat, to_chat, tool_call
 from ..model.conversation import by_policy, text
 from ..model.problem import Problem
-from ..model.schema import scalars
+from ..model.schema import FIELDS, scalars
 from . import _files
+from ._body import decode
 from ._encode import line
 from ._export import LineCount
 from ._files import seconds
 
 VERSION = "ATIF-v1.4"
 _ROLES = {"agent": "assistant", "user": "user", "system": "system"}
+_KEYS = ("schema_version", "session_id", "steps", "agent", "extra")
+_OURS = {"name": "policy", "version": "unknown"}
+"""What we write in the place of an agent that has no name."""
+_FIELDS = {column.name for column in FIELDS if column.is_scalar} | {"rewards"}
+"""What `extra` may hold of a rollout."""
 _STEP_KEYS = {
     "step_id", "timestamp", "source", "message", "reasoning_content", "tool_calls",
     "observation", "metrics", "model_name", "extra",
@@ -31,41 +37,36 @@ _STEP_KEYS = {
 
 
 def recognise(path: Path) -> bool:
-    found = _trajectories(path)
-    body = _files.first(found[0]) if found else None
+    if not path.is_file() or _files.plain_suffix(path) not in (".json", ".jsonl"):
+        return False
+    body = _files.first(path)
     return isinstance(body, dict) and str(body.get("schema_version", "")).startswith("ATIF")
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for file in _trajectories(path):
+    for found in _files.values(path):
+        if isinstance(found, Problem):
+            yield found
+            continue
         try:
-            if _files.plain_suffix(file) == ".jsonl":
-                for found in _files.lines(file):
-                    yield found if isinstance(found, Problem) else convert(found[1])
-            else:
-                yield convert(_files.whole(file))
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            yield Problem(file, None, f"not an ATIF trajectory: {error!r}")
+            yield convert(found.value)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            yield found.problem(path, f"not an ATIF trajectory: {error!r}")
 
 
 def convert(body: Mapping[str, Any]) -> Rollout:
     """One trajectory."""
     agent = body.get("agent") or {}
-    messages = [m for step in body.get("steps") or () for m in _messages(step, agent)]
+    messages = [m for step in body["steps"] for m in _messages(step, agent)]
     extra = body.get("extra") or {}
-    known = ("schema_version", "session_id", "steps", "agent", "extra")
-    return Rollout(
-        key=body.get("session_id"),
-        messages=messages,
-        task=extra.get("task"),
-        reward=extra.get("reward"),
-        environment=agent.get("name"),
-        meta={
-            **{k: v for k, v in body.items() if k not in known and v is not None},
-            "agent": dict(agent),
-            **{k: v for k, v in extra.items() if k not in ("task", "reward")},
-        },
-    )
+    about = {} if agent == _OURS else {"agent": dict(agent)}
+    rest = {k: v for k, v in body.items() if k not in _KEYS and v is not None}
+    rest |= about | {k: v for k, v in extra.items() if k not in _FIELDS}
+    fields = {k: v for k, v in extra.items() if k in _FIELDS}
+    rollout = decode({"key": body.get("session_id"), **fields, "meta": rest})
+    rollout.environment = agent.get("name") if about else None
+    rollout.messages = messages
+    return rollout
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
@@ -90,7 +91,7 @@ def trajectory(rollout: Rollout) -> dict[str, Any]:
     return {
         "schema_version": VERSION,
         "session_id": rollout.id or rollout.key or "",
-        "agent": {"name": rollout.environment or "policy", "version": "unknown"},
+        "agent": {**_OURS, "name": rollout.environment} if rollout.environment else _OURS,
         "steps": steps,
         "extra": {k: v for k, v in extra.items() if v not in (None, {})},
     }
@@ -100,7 +101,9 @@ def trajectory(rollout: Rollout) -> dict[str, Any]:
 
 
 def _messages(step: Mapping[str, Any], agent: Mapping[str, Any]) -> Iterator[Message]:
+    extra = dict(step.get("extra") or {})
     role = _ROLES.get(str(step.get("source")), str(step.get("source") or "unknown"))
+    role = str(extra.pop("role", role))
     chat = {
         "role": role,
         "content": step.get("message"),
@@ -124,7 +127,7 @@ def _messages(step: Mapping[str, Any], agent: Mapping[str, Any]) -> Iterator[Mes
         message.tokens = _tokens(step.get("metrics") or {})
     message.meta = {
         **{k: v for k, v in step.items() if k not in _STEP_KEYS},
-        **(step.get("extra") or {}),
+        **extra,
         **{k: step[k] for k in ("model_name", "metrics") if step.get(k)},
     }
     yield message
@@ -143,12 +146,6 @@ def _tokens(metrics: Mapping[str, Any]) -> Tokens | None:
     return Tokens(ids, logprob=logprobs if logprobs and len(logprobs) == len(ids) else None)
 
 
-def _trajectories(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if _files.plain_suffix(path) in (".json", ".jsonl") else []
-    return _files.below(path, lambda file: file.name.startswith("trajectory"))
-
-
 # -- out -------------------------------------------------------------------------------
 
 
@@ -156,6 +153,8 @@ def _step(message: Message) -> dict[str, Any]:
     chat = to_chat(message)
     source = {"assistant": "agent", "system": "system"}.get(message.role, "user")
     step: dict[str, Any] = {"source": source, "message": chat["content"] or ""}
+    if message.role != _ROLES[source]:  # a role that ATIF does not know
+        step["extra"] = {"role": message.role}
     if message.start is not None:
         step["timestamp"] = datetime.fromtimestamp(message.start, UTC).isoformat()
     if "reasoning_content" in chat:

@@ -1,185 +1,222 @@
-"""Parquet, Arrow, CSV and nested JSON with a column mapping.
+"""Parquet, Arrow, CSV and any JSON, with a mapping that says which field comes from where.
 
     rollscope import columns results.json --map "
         each=categories[].datasets[].results[].completions[]
         prompt=question completion=full_model_response reward=score reference=expected_answer"
 
-A mapping is `field=path` terms. Fields are those of a rollout, and `messages`, `prompt`,
-`completion`, `rewards.NAME`, `meta.NAME`. `each=` says, for nested JSON, what one rollout is: a
-path with `[]` for every list that is walked. Other paths are looked up in the innermost object
-first and then outwards, so that what stands further out (a question) is found for each of its
-samples. `list[#]` takes from a parallel list the item with the innermost number.
-Without a mapping, columns with the usual names are found by themselves.
+`_mapping` has the language. Tables with columns of the usual names need no mapping.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
+import itertools
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..model import Rollout
 from ..model.problem import Problem
-from . import _files
-from ._body import decode
+from . import _files, _mapping
+from ._body import Unsaid, decode
+from ._mapping import All, Plan, parse
+from ._rows import ARROW, TABLES, rows
+from ._turns import conversation
 
-_TABLES = {".parquet": "read_parquet(?)", ".csv": "read_csv(?)", ".tsv": "read_csv(?)"}
-_ARROW = (".arrow", ".feather", ".ipc")
+_JSON = (".json", ".jsonl", ".ndjson")
+_OPEN = 100_000
+"""Rows of episodes that may be open at once: more than vectorised environments interleave."""
+Found = tuple[list[Any], list[int | str]]
+"""An object that is a rollout: the objects around it and itself, and its place in them."""
 
 
 def recognise(path: Path) -> bool:
-    """A table with a prompt and an answer, or messages. Nested JSON needs a mapping."""
-    if not path.is_file() or path.suffix not in (*_TABLES, *_ARROW):
+    """A table with a prompt and an answer, or messages. JSON needs a mapping."""
+    if not path.is_file() or path.suffix not in (*TABLES, *ARROW):
         return False
     try:
-        names = set(next(_rows(path), {}))
+        names = set(next(rows(path), {}))
     except Exception:
         return False
     return "messages" in names or ("prompt" in names and bool(names & {"completion", "response"}))
 
 
+def may_hold(path: Path) -> bool:
+    """Can a mapping be laid over this file?"""
+    return path.suffix in (*TABLES, *ARROW) or _files.plain_suffix(path) in _JSON
+
+
 def read(path: Path, mapping: str = "") -> Iterator[Rollout | Problem]:
-    """Every row, or every innermost object, as a rollout."""
-    fields = parse(mapping)
-    each = fields.pop("each", "")
-    number = -1
+    """Every row, or every object that `each` leads to, as a rollout."""
+    plan = parse(mapping)
+    unsaid = Unsaid(path)
+    number = 0
     try:
-        for number, (outer, place) in enumerate(_objects(path, each)):
+        for found in _objects(path, plan):
+            if isinstance(found, Problem):
+                yield found
+                continue
+            number += 1
             try:
-                yield _rollout(outer, place, fields)
+                rollout = _rollout(*found, plan)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                yield Problem(path, None, f"item {number}: {error!r}")
+                yield Problem(path, None, f"item {number}: {error}")
+            else:
+                unsaid.look(rollout, f"item {number}")
+                yield rollout
     except Exception as error:  # of the engine or the decoder: torn files and their like
         yield Problem(path, None, f"cannot be read after item {number}: {error}")
+    yield from unsaid.problems()
 
 
-def parse(mapping: str) -> dict[str, str]:
-    """`field=path` terms. Raises ValueError naming the one that is wrong."""
-    fields = {}
-    for term in shlex.split(mapping):
-        field, equals, path = term.partition("=")
-        if not equals or not field or not path:
-            raise ValueError(f"expected field=path, found {term!r} (docs/formats.md)")
-        fields[field] = path
-    return fields
+def check(paths: Iterable[Path], mapping: str) -> None:
+    """Does every term find something in these files? Raises ValueError that says which one does
+    not, and what there is. It reads on only until each has found something."""
+    plan = parse(mapping)
+    left = dict.fromkeys(plan.terms)
+    names: Counter[str] = Counter()
+    number = 0
+    for scopes, place in _all(paths, plan):
+        number += 1
+        for term in list(left):
+            if _finds(term, scopes, place, plan):
+                del left[term]
+        if not left:
+            return
+        if number <= 1000:
+            names.update(_names(scopes))
+    if not number:
+        raise ValueError(f"--map: each={plan.each_text or '.'} leads to nothing")
+    if left:
+        there = ", ".join(name for name, _ in names.most_common(20))
+        nothing = ", ".join(repr(term.text) for term in left)
+        raise ValueError(f"--map: {nothing} finds nothing in {number:,} items; they have: {there}")
 
 
-def _objects(path: Path, each: str) -> Iterator[tuple[list[Any], list[int]]]:
-    """Each object that is a rollout, with the objects around it and its numbers in their lists."""
-    if path.suffix in _TABLES or path.suffix in _ARROW:
-        for row in _rows(path):
-            yield [row], []
+def _finds(term: _mapping.Term, scopes: list[Any], place: list[int | str], plan: Plan) -> bool:
+    if not term.is_inside_message:
+        return term.path.found(scopes, place)[0] is not None
+    whole = next((t for t in plan.terms if (t.field, t.part) == ("messages", "")), None)
+    found = None if whole is None else _mapping.opened(whole.path.found(scopes, place)[0])
+    messages = found if isinstance(found, list) else []
+    return any(term.path.found([message], ())[0] is not None for message in messages)
+
+
+def _all(paths: Iterable[Path], plan: Plan) -> Iterator[Found]:
+    for path in paths:
+        try:
+            yield from (item for item in _objects(path, plan) if not isinstance(item, Problem))
+        except Exception:  # told when the file is read
+            continue
+
+
+def _names(scopes: list[Any]) -> Iterator[str]:
+    """What a path could begin with, from the inside out."""
+    for scope in reversed(scopes):
+        found = _mapping.opened(scope)
+        if isinstance(found, list):
+            found = next((item for item in found if isinstance(item, Mapping)), None)
+        if isinstance(found, Mapping):
+            yield from map(str, found)
+
+
+# -- objects ---------------------------------------------------------------------------------
+
+
+def _objects(path: Path, plan: Plan) -> Iterator[Found | Problem]:
+    """Each object that is a rollout; or all steps of an episode, behind the last of them."""
+    found = _single(path, plan.each)
+    if plan.by is None:
+        yield from found
         return
-    steps = [step for step in each.replace("[]", ".[]").split(".") if step]
-    if _files.plain_suffix(path) == ".jsonl":
-        for found in _files.lines(path):
-            if not isinstance(found, Problem):
-                yield from _walk([found[1]], [], steps)
-    elif steps and steps[0] == "[]":
-        for number, item in enumerate(_files.items(path)):
-            yield from _walk([item], [number], steps[1:])
+    episodes: OrderedDict[str, list[Found]] = OrderedDict()
+    begins: dict[str, int] = {}
+    ended: set[int] = set()
+    held = 0
+    for number, item in enumerate(found):
+        if isinstance(item, Problem):
+            yield item
+            continue
+        value = plan.by.found(*item)[0]
+        if value is None:  # of no episode: alone
+            yield _episode([item])
+            continue
+        name = json.dumps(value, default=str)
+        if hash(name) in ended:
+            yield Problem(path, None, f"a step of {plan.by.text} {name} comes too late: sort them")
+            continue
+        begins.setdefault(name, number)
+        episodes.setdefault(name, []).append(item)
+        episodes.move_to_end(name)
+        held += 1
+        while held > _OPEN and len(episodes) > 1:
+            oldest, steps = episodes.popitem(last=False)
+            held -= len(steps)
+            del begins[oldest]
+            ended.add(hash(oldest))
+            yield _episode(steps)
+    for name in sorted(episodes, key=begins.__getitem__):
+        yield _episode(episodes[name])
+
+
+def _episode(steps: list[Found]) -> Found:
+    scopes, place = steps[-1]
+    return [*scopes, [found[-1] for found, _ in steps]], place
+
+
+def _single(path: Path, each: tuple[_mapping.Step, ...]) -> Iterator[Found | Problem]:
+    if path.suffix in TABLES or path.suffix in ARROW:
+        for row in rows(path):
+            yield from _mapping.walk([row], [], each)
+        return
+    layout = _files.layout(path)
+    if layout == "lines" or (layout == "objects" and All not in each):
+        for found in _files.values(path):
+            if isinstance(found, Problem):
+                yield found
+            else:
+                yield from _mapping.walk([found.value], [], each)
     else:
-        yield from _walk([_files.whole(path)], [], steps)
+        yield from _streamed(path, each or (All,))
 
 
-def _walk(
-    outer: list[Any], place: list[int], steps: list[str]
-) -> Iterator[tuple[list[Any], list[int]]]:
-    if not steps:
-        yield outer, place
-    elif steps[0] == "[]":
-        for number, item in enumerate(outer[-1] or ()):
-            yield from _walk([*outer, item], [*place, number], steps[1:])
-    else:
-        inner = outer[-1].get(steps[0]) if isinstance(outer[-1], Mapping) else None
-        if inner is not None:
-            yield from _walk([*outer, inner], place, steps[1:])
+def _streamed(path: Path, each: tuple[_mapping.Step, ...]) -> Iterator[Found]:
+    """The objects of one large JSON value. Memory holds one item of the first list in it."""
+    names = list(itertools.takewhile(lambda step: isinstance(step, str), each))
+    outer = _files.around(path, names)
+    for place, value in _files.entries(path, names):
+        yield from _mapping.walk([*outer, value], [place], each[len(names) + 1 :])
 
 
-def _rollout(outer: list[Any], place: list[int], fields: Mapping[str, str]) -> Rollout:
-    inner = outer[-1]
-    if not fields:
+# -- rollouts --------------------------------------------------------------------------------
+
+
+def _rollout(scopes: list[Any], place: list[int | str], plan: Plan) -> Rollout:
+    inner = _mapping.opened(scopes[-1])
+    if not plan.terms:
         if not isinstance(inner, Mapping):
-            raise TypeError(f"expected an object, found {inner!r:.60}; give a mapping")
+            raise TypeError(f"expected an object, found {inner!r:.60}; give a mapping (--map)")
         return decode({k: v for k, v in inner.items() if v is not None})
     body: dict[str, Any] = {}
-    for field, path in fields.items():
-        value = _look_up(outer, place, path)
+    said: dict[str, dict[str, Any]] = {}
+    used = []
+    for term in plan.terms:
+        if term.is_inside_message:
+            continue
+        value, is_own = term.path.found(scopes, place)
+        if is_own:
+            used.append(term.path.steps)
         if value is None:
             continue
-        head, dot, name = field.partition(".")
-        if dot:
-            body.setdefault(head, {})[name] = _number(value) if head == "rewards" else value
+        if term.field in _mapping.SAID:
+            said.setdefault(term.field, {})[term.part] = value
+        elif term.part:
+            body.setdefault(term.field, {})[term.part] = value
         else:
-            body[field] = _number(value) if field == "reward" else value
-    if isinstance(inner, Mapping):
-        used = {path.split(".")[0].split("[")[0] for path in fields.values()}
-        rest = {k: v for k, v in inner.items() if k not in used and v is not None}
-        body["meta"] = {**rest, **body.get("meta", {})}
-    return decode(body)
-
-
-def _look_up(outer: list[Any], place: list[int], path: str) -> Any:
-    """The value at a path, seen from the innermost object outwards. `.` is the object itself,
-    `#` its number in the innermost list, `##` in the one around that."""
-    if path == ".":
-        return outer[-1]
-    if path.strip("#") == "":
-        return place[-len(path)] if len(path) <= len(place) else None
-    if path.startswith("'"):
-        return path.strip("'")
-    for scope in reversed(outer):
-        found = _inside(scope, path, place)
-        if found is not None:
-            return found
-    return None
-
-
-def _inside(scope: Any, path: str, place: list[int]) -> Any:
-    for step in path.replace("[", ".[").split("."):
-        if not step:
-            continue
-        if step == "[#]":
-            number = place[-1] if place else None
-            is_there = isinstance(scope, list) and number is not None and number < len(scope)
-            scope = scope[number] if is_there else None
-        elif isinstance(scope, Mapping):
-            scope = scope.get(step)
-        else:
-            return None
-    return scope
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, (bool, int)) else value
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a table, in batches: no more than a batch is in memory."""
-    if path.suffix in _ARROW:
-        yield from _arrow_rows(path)
-        return
-    from ..store.engine import connect
-
-    cursor = connect().execute(f"SELECT * FROM {_TABLES[path.suffix]}", [str(path)])
-    names = [column[0] for column in cursor.description or ()]
-    while batch := cursor.fetchmany(1024):
-        for values in batch:
-            yield dict(zip(names, values, strict=True))
-
-
-def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        from pyarrow import OSFile, ipc
-    except ImportError:
-        raise ValueError("reading Arrow files needs pyarrow: pip install pyarrow") from None
-    with OSFile(str(path)) as file:
-        try:
-            reader = ipc.open_file(file)
-            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        except ValueError:
-            file.seek(0)
-            batches = iter(ipc.open_stream(file))
-        for batch in batches:
-            yield from batch.to_pylist()
+            body[term.field] = value
+    left = _mapping.rest(inner, used)
+    if left is not None:
+        about = left if isinstance(left, dict) else {"steps": left}
+        body["meta"] = {**about, **body.get("meta", {})}
+    return decode({**body, "messages": conversation(said, plan)})

@@ -10,17 +10,22 @@ tools and other values without a fixed shape are JSON text.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..model import Message, Rollout
 from ..model.chat import to_chat
 from ..model.cleaner import Cleaner
+from ..model.problem import Problem
 from ..model.schema import FIELDS
 from ..store.read.reader import Reader
+from ._body import decode
 from ._encode import text
 from ._export import ExportPlan, ExportState
+from ._rows import columns, rows
 from ._tables import TableRow, Tables
 
 MESSAGE = (
@@ -41,6 +46,8 @@ COLUMNS = {
 meta, arguments."""
 
 _JSON = (*(column.name for column in FIELDS if not column.is_scalar), "error", "spans")
+_TELLING = {"id", "messages", "spans", "reward_texts", "fate"}
+"""Columns by which a file is recognised."""
 NO_SPLIT = "rollouts"
 """The split of rollouts that have none."""
 
@@ -51,6 +58,41 @@ def writer(reader: Reader, plan: ExportPlan, cleaner: Cleaner | None) -> Tables:
         about += f" Redacted: {', '.join(plan.redact)}."
     said = about if cleaner is None else cleaner.text(about)
     return Tables(COLUMNS, row, lambda folder, state: card(folder, state, said))
+
+
+def recognise(path: Path) -> bool:
+    """A Parquet file of such a dataset."""
+    return path.is_file() and path.suffix == ".parquet" and columns(path) >= _TELLING
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    """Every row as the rollout that it was made of."""
+    for number, found in enumerate(rows(path), 1):
+        try:
+            yield _rollout(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield Problem(path, None, f"row {number}: {error}")
+
+
+def _rollout(found: dict[str, Any]) -> Rollout:
+    body = {name: value for name, value in found.items() if value is not None}
+    for name in _JSON:
+        if name in body:
+            body[name] = json.loads(body[name])
+    body["messages"] = [_chat_message(message) for message in body.get("messages") or ()]
+    return decode(body)
+
+
+def _chat_message(body: dict[str, Any]) -> dict[str, Any]:
+    made = {name: value for name, value in body.items() if value not in (None, [])}
+    if "parts" in made:
+        made["content"] = json.loads(made.pop("parts"))
+    if "meta" in made:
+        made["meta"] = json.loads(made["meta"])
+    streams = {"ids": made.pop("token_ids", None), "logprob": made.pop("logprob", None)}
+    if known := {name: values for name, values in streams.items() if values is not None}:
+        made["tokens"] = known
+    return {"content": None, **made}
 
 
 def row(rollout: Rollout) -> TableRow:

@@ -6,19 +6,24 @@ numbers that Inspect's own `value_to_float` gives them; the letter stays in `met
 
 from __future__ import annotations
 
-import json
+import io
+import os
+import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from ..adapters._lines import LARGEST, MB, TORN, decoded, zstd
 from ..model import Error, Message, Rollout, Span
 from ..model.chat import from_chat
 from ..model.problem import Problem
 from . import _files
 from ._files import seconds
 
+_ODD = (ValueError, KeyError, TypeError, AttributeError, NotImplementedError, *TORN)
+_ZSTD = 93
+"""The number of this way of compression in a zip."""
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _ATTACHED = "attachment://"
 _USED = {
@@ -28,21 +33,20 @@ _USED = {
 
 
 def recognise(path: Path) -> bool:
-    found = _logs(path)
-    if not found:
+    if not path.is_file():
         return False
-    if found[0].suffix == ".eval":
-        return zipfile.is_zipfile(found[0])
-    body = _files.first(found[0])
+    if path.suffix == ".eval":
+        with path.open("rb") as file:
+            return file.read(2) == b"PK"  # also a torn one, so that it is told
+    body = _files.first(path) if _files.plain_suffix(path) == ".json" else None
     return isinstance(body, dict) and "eval" in body and ("samples" in body or "plan" in body)
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for file in _logs(path):
-        try:
-            yield from _read_zip(file) if file.suffix == ".eval" else _read_json(file)
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            yield Problem(file, None, f"not an Inspect log: {error!r}")
+    try:
+        yield from _read_zip(path) if path.suffix == ".eval" else _read_json(path)
+    except (ValueError, KeyError, zipfile.BadZipFile, *TORN) as error:
+        yield Problem(path, None, f"not an Inspect log, or a torn one: {error}")
 
 
 def convert(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Rollout:
@@ -185,30 +189,46 @@ def _error(error: Any, limit: Any) -> Error | None:
     return Error(kind="limit", type=str(limit.get("type")), text=str(limit)) if limit else None
 
 
-def _logs(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if _files.plain_suffix(path) in (".eval", ".json") else []
-    return _files.below(path, lambda file: file.suffix == ".eval")
-
-
 def _read_zip(file: Path) -> Iterator[Rollout | Problem]:
     with zipfile.ZipFile(file) as log:
         names = log.namelist()
         start = "header.json" if "header.json" in names else "_journal/start.json"
-        header = json.loads(log.read(start))
+        header = _member(log, start)
         for name in names:
             if not name.startswith("samples/"):
                 continue
             try:
-                yield convert(json.loads(log.read(name)), header)
-            except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+                yield convert(_member(log, name), header)
+            except _ODD as error:
                 yield Problem(file, None, f"{name}: {error!r}")
 
 
+def _member(log: zipfile.ZipFile, name: str) -> Any:
+    """A member of the zip. A few MB of it may be many GB of zeros."""
+    about = log.getinfo(name)
+    with _zstd_member(log, about) if about.compress_type == _ZSTD else log.open(name) as member:
+        data = member.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST // MB} MB")
+    return decoded(data)[0]
+
+
+def _zstd_member(log: zipfile.ZipFile, about: zipfile.ZipInfo) -> IO[bytes]:
+    """What Inspect compresses with Zstandard. Python's own module reads it from 3.14 on."""
+    file = log.fp
+    assert file is not None
+    file.seek(about.header_offset + 26)  # the local header repeats the name, with other extras
+    name, extra = struct.unpack("<HH", file.read(4))
+    file.seek(name + extra, os.SEEK_CUR)
+    return zstd.open(io.BytesIO(file.read(about.compress_size)), "rb")  # type: ignore[return-value]
+
+
 def _read_json(file: Path) -> Iterator[Rollout | Problem]:
-    log = _files.whole(file)
-    for number, sample in enumerate(log.get("samples") or ()):
+    (header,) = _files.around(file, ["samples"]) or [{}]
+    if "eval" not in header:
+        raise ValueError("it has no eval")
+    for number, sample in _files.entries(file, ["samples"]):
         try:
-            yield convert(sample, log)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            yield convert(sample, header)
+        except _ODD as error:
             yield Problem(file, None, f"sample {number}: {error!r}")

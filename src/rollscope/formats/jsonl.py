@@ -9,55 +9,43 @@ Two shapes are read, and may be mixed:
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import itertools
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
-
-import msgspec
+from typing import IO
 
 from ..model import Rollout
 from ..model.problem import Problem
-from ._body import ANSWER_KEYS, MESSAGE_KEYS, decode
+from . import _files
+from ._body import ANSWER_KEYS, MESSAGE_KEYS, Unsaid, decode
 from ._encode import encode as encode
 from ._export import LineCount
-from ._files import opened as _open
+
+_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
 def recognise(path: Path) -> bool:
     """A text file whose first line is an object with messages, or a prompt and an answer."""
-    if not path.is_file() or path.name.removesuffix(".gz").rpartition(".")[2] not in (
-        "jsonl",
-        "ndjson",
-        "json",
-    ):
+    if not path.is_file() or _files.plain_suffix(path) not in _ENDINGS:
         return False
-    with contextlib.suppress(OSError, ValueError, EOFError):
-        with _open(path) as file:
-            first = _decoded(file.readline())
-        return isinstance(first, dict) and (
-            any(k in first for k in MESSAGE_KEYS)
-            or ("prompt" in first and any(k in first for k in ANSWER_KEYS))
-        )
-    return False
+    first = _files.first(path)
+    return isinstance(first, dict) and (
+        any(k in first for k in MESSAGE_KEYS)
+        or ("prompt" in first and any(k in first for k in ANSWER_KEYS))
+    )
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    """Every line as a rollout; a bad line is reported and left out."""
-    with _open(path) as file:
-        for number in itertools.count(1):
-            try:
-                line = file.readline()
-            except (OSError, EOFError) as error:
-                yield Problem(path, number, f"the file cannot be read further: {error}")
-                return
-            if not line:
-                return
-            if line.strip():
-                yield _line(path, number, line)
+    """Every line, or every item of a list, as a rollout; a bad one is reported and left out."""
+    unsaid = Unsaid(path)
+    for found in _files.values(path):
+        if isinstance(found, Problem):
+            yield found
+            continue
+        made = _made(path, found)
+        if isinstance(made, Rollout):
+            unsaid.look(made, found.place)
+        yield made
+    yield from unsaid.problems()
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
@@ -69,22 +57,10 @@ def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     return LineCount(count)
 
 
-def _line(path: Path, number: int, line: bytes) -> Rollout | Problem:
+def _made(path: Path, entry: _files.Entry) -> Rollout | Problem:
+    if not isinstance(entry.value, dict):
+        return entry.problem(path, f"expected an object, found {entry.value!r:.60}")
     try:
-        body = _decoded(line)
-        if not isinstance(body, dict):
-            return Problem(path, number, f"expected an object, found {line[:60]!r}")
-        return decode(body)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        return Problem(path, number, f"{error}")
-
-
-def _decoded(line: bytes) -> Any:
-    """The line's value. Python writes NaN and Infinity; some files have a byte order mark."""
-    try:
-        return msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
-        try:
-            return json.loads(line.removeprefix(codecs.BOM_UTF8))
-        except ValueError:
-            raise ValueError(str(error)) from None
+        return decode(entry.value)
+    except (ValueError, TypeError, AttributeError) as error:
+        return entry.problem(path, f"{error}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..adapters._lines import lines
 from ..model import Rollout, prompt_task
 from ..model.problem import Problem
 from . import _files
@@ -20,33 +21,27 @@ _ASKED = ("input", "instructions", "tools", *_SAMPLING)
 _ANSWERED = ("output", "usage", "model", "created_at", "incomplete_details")
 
 
+NUMBERS_TASKS = True
+"""Each file numbers its tasks from 0."""
+
+
 def recognise(path: Path) -> bool:
-    found = [path] if path.is_file() else _rollout_files(path)[:1]
-    for file in found:
-        body = _files.first(file) if _files.plain_suffix(file) == ".jsonl" else None
-        return isinstance(body, dict) and {"responses_create_params", "response"} <= body.keys()
-    return False
+    if not path.is_file() or _files.plain_suffix(path) != ".jsonl":
+        return False
+    body = _files.first(path)
+    return isinstance(body, dict) and {"responses_create_params", "response"} <= body.keys()
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for file in _rollout_files(path):
-        for found in _files.lines(file):
-            if isinstance(found, Problem):
-                yield found
-                continue
-            number, body = found
-            try:
-                rollout = convert(body)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                yield Problem(file, number, f"not a NeMo Gym rollout: {error!r}")
-                continue
-            rollout.dataset = _dataset(path, file)
-            yield rollout
-
-
-def _dataset(path: Path, file: Path) -> str | None:
-    """Which of many files it is, because each numbers its tasks from 0."""
-    return None if file == path else file.relative_to(path).as_posix().partition(".jsonl")[0]
+    for found in lines(path):
+        if isinstance(found, Problem):
+            yield found
+            continue
+        number, body = found
+        try:
+            yield convert(body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield Problem(path, number, f"not a NeMo Gym rollout: {error!r}")
 
 
 def convert(body: Mapping[str, Any]) -> Rollout:
@@ -86,7 +81,3 @@ def _rest(name: str, part: Mapping[str, Any], used: tuple[str, ...]) -> dict[str
     """What else the API was asked or answered, under one key of `meta`."""
     rest = {k: v for k, v in part.items() if k not in used and v not in (None, [], {})}
     return {name: rest} if rest else {}
-
-
-def _rollout_files(path: Path) -> list[Path]:
-    return _files.below(path, lambda file: _files.plain_suffix(file) == ".jsonl")

@@ -3,22 +3,74 @@
 One pair per group: the rollout with the highest reward over the one with the lowest. A rollout
 without a reward, or with one that is not a number, is left out; it is not a bad one. A group in
 which all are equally good gives no pair. Rollouts come group by group.
+
+To be read, any preference data of that form will do: a pair is two rollouts of one group.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import IO, Any
 
-from ..model import Rollout
-from ..model.conversation import branches, prompt_size
+from ..model import Rollout, prompt_task
+from ..model.conversation import branches, prompt_size, text
 from ..model.grouping import group_of
+from ..model.problem import Problem
+from . import _files
+from ._body import decode
 from ._chat import chat, tools
 from ._encode import line
 from ._export import LineCount
+
+_OWN = {"prompt"} | {f"{what}{kind}" for what in ("", "score_", "id_")
+                     for kind in ("chosen", "rejected")}  # fmt: skip
+
+
+def recognise(path: Path) -> bool:
+    if not path.is_file() or _files.plain_suffix(path) not in (".jsonl", ".json"):
+        return False
+    body = _files.first(path)
+    return isinstance(body, dict) and {"chosen", "rejected"} <= body.keys()
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    """Both rollouts of every pair. What one is better by is known only if it has scores."""
+    label = _files.label(path)
+    for found in _files.values(path):
+        if isinstance(found, Problem):
+            yield found
+            continue
+        try:
+            yield from _both(found.value, f"{label}/{found.number}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield found.problem(path, f"not a pair: {error}")
+
+
+def _both(body: dict[str, Any], group: str) -> Iterator[Rollout]:
+    rest = {k: v for k, v in body.items() if k not in _OWN and v is not None}
+    for index, kind in enumerate(("chosen", "rejected")):
+        rollout = decode({"prompt": body.get("prompt"), "completion": _answer(body, kind)})
+        rollout.key = None if body.get(f"id_{kind}") is None else str(body[f"id_{kind}"])
+        score = body.get(f"score_{kind}")
+        rollout.reward = None if score is None else float(score)
+        rollout.group, rollout.index = group, index
+        asked = rollout.messages[: prompt_size(rollout.messages)]
+        rollout.task = prompt_task("\n".join(text(message) for message in asked))
+        rollout.meta = {**rest, "preference": kind}
+        yield rollout
+
+
+def _answer(body: dict[str, Any], kind: str) -> Any:
+    """The answer without the prompt, which some repeat before each of the two."""
+    said, prompt = body[kind], body.get("prompt")
+    if not isinstance(said, list):
+        return said
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
+    return said[len(asked) :] if said[: len(asked)] == asked else said
 
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:

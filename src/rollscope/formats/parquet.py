@@ -1,4 +1,4 @@
-"""A selection as Parquet: the five tables, in the same open format as the store.
+"""A selection as Parquet: the five tables and what checks found, in the store's open format.
 
     folder/rollouts/00000.parquet, folder/messages/00000.parquet, ...
 
@@ -15,9 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..model import Rollout
 from ..model.cleaner import Cleaner
-from ..model.schema import METRICS
+from ..model.problem import Problem
+from ..model.schema import DERIVED, METRICS
 from ..model.wire import facts_line, rollout_line
+from ..store import derived, disk
 from ..store.header import Header
 from ..store.lines import Spool
 from ..store.read.bodies import StoredRollout
@@ -27,6 +30,7 @@ from ..store.seal.segment import build, connect
 from ..store.tables import columns, rows, stage
 from ._encode import line
 from ._export import ExportPlan, ExportState, LineCount, Shard
+from ._five_tables import is_five_tables, metrics, rollouts, shards
 from ._tables import to_parquet
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ _ORDER = {
     "facts": "t.rollout, t.time, t.n",
 }
 """The tables of a shard; metrics belong to runs and come last."""
+_FOUND = {"checked": "t.rollout, t.subject", "findings": 't.rollout, t."check", t.message, t.start'}
+_NO_RANGE: dict[str, dict[str, None]] = {"checked": {}, "findings": {"start": None, "end": None}}
 _SHARD = 32 << 20
 """Bytes of messages of a shard on disk, about."""
 _FIRST, _MOST = 512, 100_000
@@ -48,6 +54,26 @@ _SPOOLED = 32 << 20
 """Bytes of lines after which a redacted shard ends: the engine holds ten times that."""
 _FACTS = 512
 """Rollouts whose facts are asked for at once."""
+
+
+def recognise(path: Path) -> bool:
+    """A folder that this has written. A store's own folders are no export."""
+    return path.is_dir() and is_five_tables(path)
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    """Every rollout, with its messages, spans and late streams."""
+    yield from rollouts(path)
+
+
+def files(folder: Path) -> list[Path]:
+    """The files that are read together."""
+    return shards(folder)
+
+
+def read_metrics(path: Path) -> Iterator[tuple[int | None, dict[str, float]]]:
+    """The numbers of the run that was exported."""
+    yield from metrics(path)
 
 
 def writer(reader: Reader, plan: ExportPlan, cleaner: Cleaner | None) -> FiveTables:
@@ -70,8 +96,10 @@ class FiveTables:
             count = self._copied(made, shard)
         else:
             count = self._cleaned(made, shard, self._cleaner)
-        for table in _ORDER:
-            _put(made / f"{table}.parquet", folder / "out" / table / f"{state.shards:05}.parquet")
+        for table in (*_ORDER, *DERIVED):
+            if (made / f"{table}.parquet").exists():
+                target = folder / "out" / table / f"{state.shards:05}.parquet"
+                _put(made / f"{table}.parquet", target)
         shutil.rmtree(made)
         return LineCount(count)
 
@@ -103,10 +131,11 @@ class FiveTables:
         db.execute(
             "CREATE OR REPLACE TEMP TABLE chosen AS SELECT unnest(?::VARCHAR[]) AS id", [ids]
         )
-        for table, order in _ORDER.items():
+        for table, order in (_ORDER | self._found()).items():
             key = "id" if table == "rollouts" else "rollout"
+            names = columns(table, prefix="t.") if table in _ORDER else derived.columns(table, "t.")
             select = (
-                f"SELECT {columns(table, prefix='t.')} FROM {table} t "
+                f"SELECT {names} FROM {table} t "
                 f"WHERE t.{key} IN (SELECT id FROM chosen) ORDER BY {order}"
             )
             # The engine may write nowhere but in its own directory: each file moves from there.
@@ -115,6 +144,10 @@ class FiveTables:
             db.execute(f"COPY ({select}) TO '{path}' {_OPTIONS}")
             shutil.move(made, folder / f"{table}.parquet")
         db.close()
+
+    def _found(self) -> dict[str, str]:
+        """The tables of what checks found, with their order, if any check has looked."""
+        return _FOUND if self._reader.found.units else {}
 
     # -- redacted --------------------------------------------------------------------------
 
@@ -135,7 +168,23 @@ class FiveTables:
         finally:
             db.close()
             spool.remove()
+        for table in self._found():
+            self._clean_found(folder, table, ids, cleaner)
         return len(ids)
+
+    def _clean_found(self, folder: Path, table: str, ids: list[str], cleaner: Cleaner) -> None:
+        """What checks found in these rollouts. Clean texts have other ranges of characters."""
+        names = derived.columns(table)
+        sql = f"SELECT {names} FROM {table} WHERE rollout IN (SELECT unnest($ids))"
+        found = self._reader.reading(lambda db: list(rows(db.cursor(), sql, {"ids": ids})))
+        lines = folder / f"{table}.ndjson"
+        with lines.open("wb") as file:
+            for row in found:
+                names_clean = {name: cleaner.name(row[name]) for name in ("project", "run")}
+                said = {"text": cleaner.text(row["text"])} if table == "findings" else {}
+                file.write(line({**row, **names_clean, **said, **_NO_RANGE[table]}) + b"\n")
+        to_parquet(lines, {c.name: c.type for c in DERIVED[table]}, folder / f"{table}.parquet")
+        lines.unlink()
 
     def _facts(self, ids: list[str]) -> list[dict[str, Any]]:
         sql = f"SELECT {columns('facts')} FROM facts WHERE rollout IN (SELECT unnest($ids))"
@@ -200,7 +249,6 @@ class _Logs:
 
 def _put(made: Path, target: Path) -> None:
     """Sync a file and move it to its place."""
-    with made.open("rb") as file:
-        os.fsync(file.fileno())
+    disk.sync(made)
     target.parent.mkdir(parents=True, exist_ok=True)
     made.replace(target)

@@ -7,17 +7,25 @@ conversation, so Scout gets the branch of a rollout that ends last.
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from ..model import Message, Part, Rollout, ToolCall
+from ..model.chat import from_chat
 from ..model.cleaner import Cleaner
 from ..model.conversation import branches, by_policy, tool_calls
+from ..model.problem import Problem
 from ..model.schema import FIELDS
 from ..store.read.reader import Reader
+from ._body import decode
 from ._encode import arguments, text
 from ._export import ExportPlan
+from ._files import seconds
+from ._rows import columns, rows
 from ._tables import TableRow, Tables
 
 SCHEMA = {
@@ -40,6 +48,12 @@ _IN_SCHEMA = ("id", "dataset", "task", "index", "environment", "sampling", "rewa
               "start", "end")  # fmt: skip
 """Fields that Scout has columns of its own for."""
 
+_IN_SCHEMA_AS = {
+    "id": "transcript_id", "dataset": "task_set", "task": "task_id", "index": "task_repeat",
+    "environment": "agent",
+}  # fmt: skip
+"""Fields that have a column of Scout's under another name."""
+
 METADATA = {
     column.name: column.type if column.is_scalar else "VARCHAR"
     for column in FIELDS
@@ -54,6 +68,93 @@ _SEVERAL = "branches: Scout has one conversation a transcript, the one that ends
 
 def writer(reader: Reader, plan: ExportPlan, cleaner: Cleaner | None) -> Tables:
     return Tables(COLUMNS, row)
+
+
+def recognise(path: Path) -> bool:
+    """A Parquet file of transcripts, whoever made it."""
+    telling = {"transcript_id", "source_type", "messages"}
+    return path.is_file() and path.suffix == ".parquet" and columns(path) >= telling
+
+
+def read(path: Path) -> Iterator[Rollout | Problem]:
+    """Every transcript as a rollout."""
+    for number, found in enumerate(rows(path), 1):
+        try:
+            yield _rollout({name: v for name, v in found.items() if v is not None})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield Problem(path, None, f"row {number}: {error}")
+
+
+def _rollout(found: dict[str, Any]) -> Rollout:
+    """`row`, the other way round. A score is the reward if it is a number."""
+    body: dict[str, Any] = {}
+    for name, column in {**{name: name for name in METADATA}, **_IN_SCHEMA_AS}.items():
+        if column in found:
+            value = found.pop(column)
+            body[name] = _parsed(value) if name in _JSON else value
+    if "model_options" in found:
+        body["sampling"] = _parsed(found.pop("model_options"))
+    if "reward" not in body and isinstance(score := _parsed(found.get("score")), (int, float)):
+        body["reward"] = float(score)
+    if "score_explanation" in found:
+        body["reward_texts"] = {"score": found.pop("score_explanation")}
+    is_ours = found.get("source_type") == "rollscope"
+    if "date" in found:
+        date = seconds(str(found.pop("date")))
+        if "total_time" in found and date is not None:
+            body["start"], body["end"] = date, date + found["total_time"]
+        else:  # of ours it is when it was logged, if nobody knows when it began
+            body["time" if is_ours else "start"] = date
+    if "limit" in found:
+        body["error"] = {"kind": "limit", "type": found.pop("limit")}
+    elif "error" in found:
+        body["error"] = {"text": found.pop("error")}
+    messages = [_inspected(message) for message in json.loads(found.pop("messages") or "[]")]
+    made = {"source_type", "source_id", "message_count", "total_tokens", "total_time", "filename"}
+    about = {k: v for k, v in found.items() if k not in made}
+    if is_ours:
+        if body.get("dataset") == body.get("environment"):
+            body.pop("dataset", None)  # it stood there in the place of one
+        about.pop("score", None)  # it is the reward, as text
+        about.pop("model", None)  # it is in `meta`
+        body["project"], _, body["run"] = str(found.get("source_id", "")).partition("/")
+    body["meta"] = {**body.get("meta", {}), **{k: _parsed(v) for k, v in about.items()}}
+    rollout = decode({name: value for name, value in body.items() if value is not None})
+    rollout.messages = messages
+    return rollout
+
+
+def _inspected(body: dict[str, Any]) -> Message:
+    """One of Inspect's chat messages."""
+    about = body.pop("metadata", None) or {}
+    source, named = body.pop("source", None), body.pop("function", None)
+    body.pop("id", None)
+    calls = body.pop("tool_calls", None) or ()
+    message = from_chat({**body, "role": about.get("role", body["role"])})
+    message.name = about.get("name") or named or message.name
+    message.tool_calls = [_called(call) for call in calls]
+    message.sampled = True if source == "generate" else message.sampled
+    message.meta |= _parsed(about["meta"]) if "meta" in about else {}
+    message.meta |= {k: v for k, v in about.items() if k not in ("role", "name", "meta")}
+    return message
+
+
+def _called(call: dict[str, Any]) -> ToolCall:
+    """A call. What the model wrote in the place of an object lies in `raw`."""
+    given = call.get("arguments")
+    is_raw = bool(call.get("parse_error")) and isinstance(given, dict) and given.keys() == {"raw"}
+    made = given["raw"] if is_raw and isinstance(given, dict) else given
+    return ToolCall(id=call.get("id"), name=call.get("function") or None, arguments=made)
+
+
+def _parsed(value: Any) -> Any:
+    """A value that may be JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def row(rollout: Rollout) -> TableRow:

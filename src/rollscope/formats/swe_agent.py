@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..adapters._lines import TORN
 from ..model import Message, Rollout, Span
 from ..model.chat import from_chat
 from ..model.problem import Problem
@@ -19,17 +20,19 @@ from . import _files
 
 
 def recognise(path: Path) -> bool:
-    return bool(_trajectories(path))
+    return path.is_file() and _files.plain_suffix(path) == ".traj"
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for file in _trajectories(path):
-        try:
-            body = _files.whole(file)
-            # Attempts at one instance have the same file name in different folders.
-            yield convert(body, task=_task(file), name=str(file.relative_to(path.parent)))
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            yield Problem(file, None, f"not a SWE-agent trajectory: {error!r}")
+    try:
+        body = _files.whole(path)
+        if not {"trajectory", "history"} & body.keys():
+            raise ValueError("it has neither a trajectory nor a history")
+        # Attempts at one instance have the same file name in different folders.
+        name = f"{path.absolute().parent.name}/{path.name}"
+        yield convert(body, task=_task(path), name=name)
+    except (KeyError, TypeError, ValueError, AttributeError, *TORN) as error:
+        yield Problem(path, None, f"not a SWE-agent trajectory: {error!r}")
 
 
 def convert(body: Mapping[str, Any], *, task: str, name: str) -> Rollout:
@@ -117,12 +120,6 @@ def _is_said(value: Any, said: str) -> bool:
     return json.dumps(value)[1:-1] in said
 
 
-def _trajectories(path: Path) -> list[Path]:
-    if path.is_file() and _files.plain_suffix(path) != ".traj":
-        return []
-    return _files.below(path, lambda file: _files.plain_suffix(file) == ".traj")
-
-
 def _task(file: Path) -> str:
     """The instance that the file is named after."""
-    return file.name.removesuffix(".gz").removesuffix(".traj")
+    return _files.plain_name(file).removesuffix(".traj")

@@ -11,29 +11,33 @@ from ..model.chat import from_chat
 from ..model.problem import Problem
 from . import _files
 
+_KEYS = {"task_id", "traj", "reward", "trial"}
+
 
 def recognise(path: Path) -> bool:
     if not path.is_file() or _files.plain_suffix(path) != ".json":
         return False
     body = _files.first(path)
-    return isinstance(body, dict) and {"task_id", "traj", "reward", "trial"} <= body.keys()
+    return isinstance(body, dict) and body.keys() >= _KEYS
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    number = -1
-    try:
-        for number, body in enumerate(_files.items(path)):
-            try:
-                yield convert(body)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                yield Problem(path, None, f"item {number} is not a tau-bench trajectory: {error!r}")
-    except (OSError, ValueError, EOFError) as error:
-        yield Problem(path, None, f"cannot be read after item {number}: {error}")
+    for found in _files.values(path):
+        if isinstance(found, Problem):
+            yield found
+            continue
+        try:
+            yield convert(found.value, _files.label(path))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield found.problem(path, f"not a tau-bench trajectory: {error!r}")
 
 
-def convert(body: Mapping[str, Any]) -> Rollout:
-    """One trajectory. The user is a model, too: only the assistant's words are the policy's."""
-    messages = [from_chat(message) for message in body.get("traj") or ()]
+def convert(body: Mapping[str, Any], label: str) -> Rollout:
+    """One trajectory. The user is a model, too: only the assistant's words are the policy's.
+
+    The trials of one file are siblings; those of another file are of another model.
+    """
+    messages = [from_chat(message) for message in body["traj"] or ()]
     for message in messages:
         if message.role == "assistant":
             message.sampled = True
@@ -42,6 +46,7 @@ def convert(body: Mapping[str, Any]) -> Rollout:
     return Rollout(
         messages=messages,
         task=body["task_id"],
+        group=f"{label}/{body['task_id']}",
         index=body.get("trial"),
         reward=None if body.get("reward") is None else float(body["reward"]),
         rewards=_parts((info.get("reward_info") or {}).get("info") or {}),

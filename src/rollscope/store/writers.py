@@ -26,6 +26,10 @@ from .paths import replace_file, writer_path
 PROCESS = "process-"
 """Prefix of the name of a launch that is a single process, because nobody named it."""
 
+IMPORT = "import"
+"""The launch of everything that was imported from files. It restarts nothing, and nothing
+restarts it."""
+
 BEAT = 5.0
 """Seconds between two heartbeats."""
 SILENT = 30.0

@@ -62,13 +62,23 @@ def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float
     yield from numbers(Path(path) / "metrics.jsonl")
 
 
+def files(folder: Path) -> list[Path]:
+    """The files of a `log_path` that are read, all together."""
+    return [*_files(folder), *_below(folder, _LOGTREE)]
+
+
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    summaries = sorted(path.rglob(f"*{_SUMMARIES}"))
+    summaries = _below(path, _SUMMARIES)
     told = {str(f).removesuffix(_SUMMARIES) for f in summaries}
-    reports = [f for f in path.rglob(f"*{_LOGTREE}") if str(f).removesuffix(_LOGTREE) not in told]
+    reports = [f for f in _below(path, _LOGTREE) if str(f).removesuffix(_LOGTREE) not in told]
     return sorted([*summaries, *reports])
+
+
+def _below(path: Path, ending: str) -> list[Path]:
+    """Files of a `log_path`, or of one of its iterations."""
+    return sorted([*path.glob(f"*{ending}"), *path.glob(f"iteration_*/*{ending}")])
 
 
 # -- summaries -------------------------------------------------------------------------

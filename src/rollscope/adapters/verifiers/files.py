@@ -55,6 +55,12 @@ def read(path: str | Path) -> Iterator[Rollout | Problem]:
             yield from _rollouts(record, file)
 
 
+def files(folder: Path) -> list[Path]:
+    """The files of a run's directory that are read, all together."""
+    annotations = _traces_dir(folder) / "annotations"
+    return [*_sources(folder), *(file for file in annotations.rglob("*") if file.is_file())]
+
+
 def _traces(record: dict[str, Any] | Problem) -> list[dict[str, Any]]:
     if isinstance(record, Problem):
         return []

@@ -2,7 +2,7 @@
 
 A rollout is superseded only by one in the same slot (split, step, task, index, attempt) of a
 launch that began after the earlier one's last write. A slot counts only if step, task and
-index are known. Nothing else is ever hidden.
+index are known. Nothing else is ever hidden; imported files hide nothing and are not hidden.
 
 If nobody named the launch, each process is a launch of its own. If such a process ended normally,
 it has done its work: the next one is another worker and hides nothing. If it was killed or ended by
@@ -17,14 +17,15 @@ from collections.abc import Iterable, Mapping
 from duckdb import DuckDBPyConnection
 
 from ..units import Times
-from ..writers import PROCESS, WriterInfo
+from ..writers import IMPORT, PROCESS, WriterInfo
 
 
 def without_completed(
     launches: Mapping[str, Times], infos: Iterable[WriterInfo]
 ) -> dict[str, Times]:
-    """The launches. One that was a single process and ended normally gets an infinite end: then no
-    later launch began after it, and none can be its restart."""
+    """The launches, without imports, which restart nothing. One that was a single process and ended
+    normally gets an infinite end: then no later launch began after it, and none can be its
+    restart."""
     writers = list(infos)
     completed = {info.launch for info in writers if info.launch.startswith(PROCESS)} - {
         info.launch for info in writers if info.finished is None or info.crashed
@@ -32,6 +33,7 @@ def without_completed(
     return {
         launch: Times(times.begin, math.inf) if launch in completed else times
         for launch, times in launches.items()
+        if launch != IMPORT
     }
 
 
