@@ -50,6 +50,27 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def own_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of one test's MLflow reaches another."""
+    import mlflow
+
+    from rollscope.sinks.mlflow import MLflow
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROLLSCOPE_QUIET", "1")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID"):
+        monkeypatch.setenv(name, "")  # MLflow sets them itself: so they are put back, too
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(MLflow, "_last_run", None)
+    yield
+    while mlflow.active_run():
+        mlflow.end_run()
+    mlflow.set_tracking_uri(None)
+    mlflow.tracking.fluent._active_experiment_id = None
+
+
+@pytest.fixture
 def shots() -> Path:
     SHOTS.mkdir(parents=True, exist_ok=True)
     return SHOTS

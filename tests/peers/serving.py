@@ -23,29 +23,28 @@ def served(
     is started again with another one.
     """
     for _ in range(5):
-        process, address = _started(command, env, health, log)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = started(command(port), env, f"http://127.0.0.1:{port}{health}", log)
         if process.poll() is None:
             break
     assert process.poll() is None, log.read_text()
     try:
-        yield address
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(120)
 
 
-def _started(
-    command: Callable[[int], list[str]], env: Mapping[str, str], health: str, log: Path
-) -> tuple[subprocess.Popen[bytes], str]:
-    """A server that answers, or has ended, and its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def started(
+    command: list[str], env: Mapping[str, str], health: str, log: Path
+) -> subprocess.Popen[bytes]:
+    """A server that answers at the address `health`, or has ended."""
     with log.open("w") as said:
-        process = subprocess.Popen(command(port), env=env, stdout=said, stderr=said)
-    address = f"http://127.0.0.1:{port}"
-    wait_for(lambda: process.poll() is not None or _answers(address + health), "a server", 300)
-    return process, address
+        process = subprocess.Popen(command, env=env, stdout=said, stderr=said)
+    wait_for(lambda: process.poll() is not None or _answers(health), "a server", 300)
+    return process
 
 
 def _answers(url: str) -> bool:

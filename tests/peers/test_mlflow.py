@@ -29,22 +29,7 @@ from rollscope.sinks import Refused, Target
 from rollscope.sinks.mlflow import MLflow
 from sinks.conftest import wait_complete
 
-
-@pytest.fixture(autouse=True)
-def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing of one test's MLflow reaches another."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ROLLSCOPE_QUIET", "1")
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID"):
-        monkeypatch.setenv(name, "")  # MLflow sets them itself: so they are put back, too
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(MLflow, "_last_run", None)
-    yield
-    while mlflow.active_run():
-        mlflow.end_run()
-    mlflow.set_tracking_uri(None)
-    mlflow.tracking.fluent._active_experiment_id = None
+pytestmark = pytest.mark.usefixtures("own_mlflow")
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 import trackio
-from serving import served
+from msgspec.structs import replace
+from serving import served, started
 from trackio.sqlite_storage import SQLiteStorage
 
 import rollscope
@@ -44,18 +46,18 @@ TOKEN = "a-token-of-the-test"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """Trackio's own server with a store of its own, in a process of its own; its address."""
-    env = {
-        **os.environ,
-        "TRACKIO_DIR": str(tmp_path / "served"),
-        "TRACKIO_WRITE_TOKEN": TOKEN,
-    }
-
-    def command(port: int) -> list[str]:
-        show = f"trackio.show(open_browser=False, block_thread=True, server_port={port})"
-        return [sys.executable, "-c", f"import trackio; {show}"]
-
-    with served(command, env, "/version", tmp_path / "served.log") as address:
+    with served(command, own(tmp_path), "/version", tmp_path / "served.log") as address:
         yield address
+
+
+def command(port: int | str) -> list[str]:
+    show = f"trackio.show(open_browser=False, block_thread=True, server_port={port})"
+    return [sys.executable, "-c", f"import trackio; {show}"]
+
+
+def own(folder: Path) -> dict[str, str]:
+    """The environment of a server with a store of its own."""
+    return {**os.environ, "TRACKIO_DIR": str(folder / "served"), "TRACKIO_WRITE_TOKEN": TOKEN}
 
 
 def ask(address: str, name: str, **values: Any) -> Any:
@@ -207,6 +209,36 @@ def test_a_server_of_ones_own_gets_the_traces_over_http(
     ]
 
 
+def test_a_server_that_goes_away_and_comes_back_gets_every_rollout_once(
+    own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKIO_WRITE_TOKEN", TOKEN)
+    monkeypatch.setenv("ROLLSCOPE_SINKS_WAIT", "0")
+    directory = run_dir(own_store, "math", "grpo")
+
+    def counts() -> Any:
+        state = states.read(directory, "trackio")
+        return state.counts if state is not None else states.SinkCounts()
+
+    with served(command, own(tmp_path), "/version", tmp_path / "first.log") as address:
+        run = rollscope.init(project="math", run="grpo", sinks=[f"trackio:server_url={address}"])
+        ids = run.log([conversation(fate="trained") for _ in range(8)])
+        ids += run.log([conversation(step=4, fate="trained") for _ in range(8)])
+        wait_for(lambda: counts().sent == 8, "the first step is sent")
+    ids += run.log([conversation(step=5, fate="trained") for _ in range(8)])
+    wait_for(lambda: counts().failed, "nobody answers")
+    again = command(address.rpartition(":")[2])
+    process = started(again, own(tmp_path), f"{address}/version", tmp_path / "second.log")
+    try:
+        run.finish()
+        wait_complete(own_store, "trackio", "math", "grpo")
+        found = ask(address, "get_traces", project="math", run="grpo")
+    finally:
+        process.terminate()
+        process.wait(120)
+    assert Counter(trace["metadata"]["rollout"] for trace in found) == Counter(ids)
+
+
 def test_a_server_without_a_token_is_a_failure_that_says_what_to_set(
     own_store: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,3 +283,17 @@ def test_sending_again_leaves_one_trace() -> None:
         sink.send([rollout, conversation(id="def", time=1003.0)])
         sink.send([rollout])
     assert sorted(t["metadata"]["rollout"] for t in traces("math", "grpo")) == ["abc", "def"]
+
+
+def test_advantage_and_fate_that_come_after_the_reward_are_in_the_trace(own_store: Path) -> None:
+    """Trackio cannot change a trace, so a rollout waits for what is still expected of it."""
+    with rollscope.init(project="math", run="grpo", sinks=["trackio"]) as run:
+        for step in (1, 2):
+            ids = run.log([replace(conversation(step), advantage=None) for _ in range(8)])
+            time.sleep(3)  # several looks: what is sent now lacks the rest
+            for id in ids:
+                run.annotate(id, advantage=0.5, fate="trained", trained_step=step)
+    state = wait_complete(own_store, "trackio", "math", "grpo")
+    found = [trace["metadata"] for trace in traces("math", "grpo")]
+    assert [(f.get("advantage"), f.get("fate")) for f in found] == [(0.5, "trained")] * 16
+    assert (state.counts.sent, state.counts.not_updated) == (16, 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rollscope import Rollout
-from rollscope.sinks import Sink
+from rollscope.sinks import Metric, Sink
 
 
 class Notebook(Sink):
@@ -55,6 +55,14 @@ class Notebook(Sink):
         about = {"reward": rollout.reward, "fate": rollout.fate}
         self._write("update", {"id": rollout.id, **about, "labels": rollout.meta.get("labels")})
         return not (self.folder / "no-updates").exists()
+
+    @property
+    def wants_metrics(self) -> bool:
+        return (self.folder / "metrics").exists()
+
+    def send_metrics(self, metrics: Sequence[Metric]) -> None:
+        self._misbehave("send_metrics")
+        self._write("metrics", {"points": [(m.name, m.value, m.step) for m in metrics]})
 
     def holds(self, ids: Collection[str]) -> set[str]:
         self._write("holds", {"ids": sorted(ids)})

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..model import Message, Rollout
 from ..model.chat import to_chat
 from ..model.conversation import by_policy, parent_of, path_to
-from ._plain import without_tokens
+from ._plain import known, without_tokens
 from .calls import ROOT, TracedCall
 
 MOST_CONTEXT = 1_000_000
@@ -33,6 +33,11 @@ def message(found: Message) -> dict[str, Any]:
         call["id"] = call["id"] or ""
         function |= {"name": function["name"] or "", "arguments": function["arguments"] or ""}
     return body
+
+
+def choice(written: Message, body: dict[str, Any]) -> dict[str, Any]:
+    """The output of a chat call, as OpenAI's API gives it."""
+    return {"choices": [known({"index": 0, "message": body, "finish_reason": written.stop_reason})]}
 
 
 class Prompt(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Any
 
-from ..model.normalise import non_finite
+from ..model.normalise import finite
 
 MOST_NUMBERS = 16
 """A longer list of only numbers is taken for tokens, log probabilities or pixels, which stay in the
@@ -24,11 +24,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return non_finite(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
         return str(value)
-    return value
+    return finite(value)
 
 
 def without_tokens(value: Any) -> Any:
@@ -44,6 +42,15 @@ def without_tokens(value: Any) -> Any:
             return f"[{len(value):,} numbers, not sent]"
         return [without_tokens(item) for item in value]
     return value
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what is known: None is left out."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def milliseconds(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else (end - start) * 1000
 
 
 def text(value: str) -> str:

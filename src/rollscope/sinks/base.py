@@ -33,6 +33,15 @@ class Refused(Exception):
         self.partly = partly
 
 
+class Metric(NamedTuple):
+    """One of the trainer's own numbers, as `run.metrics` recorded it."""
+
+    name: str
+    value: float
+    step: int | None
+    time: float
+
+
 class Sink:
     """Sends rollouts of one run to one other system."""
 
@@ -72,9 +81,24 @@ class Sink:
         """
         raise NotImplementedError
 
+    @property
+    def can_update(self) -> bool:
+        """Can the other system take later facts at all? Asked after `open`. If it cannot, a rollout
+        is sent only when its advantage and its fate are no longer expected."""
+        return type(self).update is not Sink.update
+
     def update(self, rollout: Rollout) -> bool:
         """Later facts of a rollout that was sent. False: this system cannot take them."""
         return False
+
+    @property
+    def wants_metrics(self) -> bool:
+        """Is the run in the other system ours? Asked after `open`. If it is the trainer's, then the
+        trainer logs its metrics there itself."""
+        return False
+
+    def send_metrics(self, metrics: Sequence[Metric]) -> None:
+        """Send metrics of the run. Some may come again, so sending one twice must be harmless."""
 
     def holds(self, ids: Collection[str]) -> set[str]:
         """Which of these rollouts the other system already has. Asked for those that were on

@@ -34,15 +34,10 @@ class Candidate(NamedTuple):
     """Will it not grow any more, and is it not superseded?"""
     known: bool
     """Is its reward known, or that it will have none?"""
+    decided: bool
+    """Is its fate known: trained, dropped, ...?"""
     digest: str
     """A digest of the facts that may still change."""
-
-
-def waits_for_step(sample: Sample | None) -> bool:
-    """Does a choice need the whole step? The lowest hashes are known only then."""
-    return sample is not None and (
-        sample.groups_per_step is not None or sample.rollouts_per_step is not None
-    )
 
 
 def choose(
@@ -62,11 +57,6 @@ def choose(
     )
     chosen = [groups[name] for name in begun]
     for number, _, name in drawn:
-        kept = sum(map(len, chosen))
-        if (
-            (sample.fraction is None or number < sample.fraction)
-            and (sample.groups_per_step is None or len(chosen) < sample.groups_per_step)
-            and (sample.rollouts_per_step is None or kept < sample.rollouts_per_step)
-        ):
+        if sample.has_room(number, len(chosen), sum(map(len, chosen))):
             chosen.append(groups[name])
     return [row for group in chosen for row in group]

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from . import lock
 from .base import Target
 from .choose import Candidate, choose
 from .journal import IdDigest, Journal
-from .look import rows_of
+from .look import Looker, rows_of
 from .process import requested
 from .send import Fetch, Sender, SinkFailed, backoff, fetcher
 from .spec import Spec
@@ -69,6 +70,8 @@ def export(
         target = Target(project, run)
         with _sender(directory, target, spec, again=again) as sender:
             total += _send(sender, rows, fetcher(reader, cleaner), _from(done, told), tell)
+            looker = Looker(reader, project, run, None)
+            _patiently(partial(sender.send_metrics, looker, cleaner), sender, tell)
         done += len(rows)
     return total
 

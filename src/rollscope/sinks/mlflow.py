@@ -7,11 +7,9 @@ drops a trace that it cannot send and only writes a line to its log.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,10 +17,15 @@ from typing import Any, ClassVar
 from ..model import Error, Rollout
 from . import mlflow_sqlite, mlflow_trace
 from ._batches import NotTaken, Trace, send_in_batches
-from .base import Refused, Sink, Target
+from ._loaded import loaded
+from .base import Metric, Refused, Sink
+from .mlflow_runs import Home, trace_info
 
 _BATCH = 4_000_000
 """Characters of spans in one request, roughly."""
+
+_MOST_METRICS, _LONGEST_NAME = 1000, 250
+"""Metrics in one request, and characters of a metric's name, that MLflow takes."""
 
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the forwarder tries again by itself
@@ -30,9 +33,6 @@ _SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 """Environment of the forwarding process, unless the user has set it."""
-
-_OURS = "rollscope.run"
-"""The tag by which a run that we made is found again."""
 
 
 class MLflow(Sink):
@@ -48,10 +48,6 @@ class MLflow(Sink):
 
     _last_run: ClassVar[str | None] = None
     """The run of this process, which the trainer may close before everything is forwarded."""
-
-    def __init__(self, target: Target, options: Mapping[str, str]) -> None:
-        super().__init__(target, options)
-        self._is_our_run = False
 
     @classmethod
     def hints(cls) -> Mapping[str, str]:
@@ -80,13 +76,8 @@ class MLflow(Sink):
         mlflow_sqlite.prepare(uri)
         self._client = mlflow.MlflowClient(uri)
         self._tracing = TracingClient(uri)
-        run = self._trainers_run()
-        self._experiment = self._find_experiment(run)
-        if run is None:
-            run = self._our_run()
-        else:
-            self._bring_along(run.info.run_id)
-        self._run_id = run.info.run_id
+        self._home = Home(self._client, self._tracing, self.target, options)
+        self._experiment = self._home.experiment
         return f"{_public(uri).rstrip('/')}/#/experiments/{self._experiment}/traces"
 
     def send(self, rollouts: Sequence[Rollout]) -> None:
@@ -124,89 +115,23 @@ class MLflow(Sink):
             if info is not None and info.tags.get("rollscope.id") == id
         }
 
+    @property
+    def wants_metrics(self) -> bool:
+        return self._home.is_ours
+
+    def send_metrics(self, metrics: Sequence[Metric]) -> None:
+        """MLflow keeps each value of a step once, however often it comes."""
+        from mlflow.entities import Metric as Point
+
+        points = [
+            Point(_metric_name(m.name), m.value, round(m.time * 1000), m.step or 0) for m in metrics
+        ]
+        for first in range(0, len(points), _MOST_METRICS):
+            part = points[first : first + _MOST_METRICS]
+            self._client.log_batch(self._home.run_id, metrics=part)
+
     def close(self) -> None:
-        if self._is_our_run:
-            self._client.set_terminated(self._run_id, "FINISHED")
-
-    # -- experiment and run ------------------------------------------------------------
-
-    def _trainers_run(self) -> Any:
-        """The run that was asked for or that the trainer has open; None if there is none."""
-        from mlflow.exceptions import MlflowException
-
-        asked = self.options.get("run_id")
-        id = asked or self.target.hints.get("run_id")
-        if not id:
-            return None
-        try:
-            return self._client.get_run(id)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            if asked:
-                raise ValueError(f"mlflow: there is no run {asked!r} in this store") from error
-            return None  # the trainer's is in another store
-
-    def _find_experiment(self, run: Any) -> str:
-        from mlflow.exceptions import MlflowException
-
-        name = self.options.get("experiment")
-        if run is not None and name is None:
-            return str(run.info.experiment_id)
-        name = name or self.target.project
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return str(self._client.create_experiment(name))
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                    raise
-                found = self._client.get_experiment_by_name(name)
-        if found.lifecycle_stage != "active":
-            raise ValueError(
-                f"mlflow: the experiment {name!r} was deleted. Restore it (mlflow experiments "
-                f"restore --experiment-id {found.experiment_id}) or name another: "
-                "mlflow:experiment=..."
-            )
-        return str(found.experiment_id)
-
-    def _our_run(self) -> Any:
-        """A run of our name, made once and found again."""
-        self._is_our_run = True
-        found = self._find_our_run()
-        if found is not None:
-            self._client.update_run(found.info.run_id, status="RUNNING")
-            return found
-        return self._client.create_run(
-            self._experiment, run_name=self.target.run, tags={_OURS: self._run_mark()}
-        )
-
-    def _find_our_run(self) -> Any:
-        query = f"tags.`{_OURS}` = '{self._run_mark()}'"
-        found = self._client.search_runs([self._experiment], query, max_results=1)
-        return found[0] if found else None
-
-    def _run_mark(self) -> str:
-        """Names may hold quotes, which MLflow's filters do not take."""
-        name = f"{self.target.project}\0{self.target.run}".encode("utf-8", "replace")
-        return hashlib.blake2b(name, digest_size=10).hexdigest()
-
-    def _bring_along(self, run_id: str) -> None:
-        """Traces that went to a run of ours before the trainer opened its own belong to both."""
-        ours = self._find_our_run()
-        if ours is None or ours.info.run_id == run_id:
-            return
-        token = None
-        while True:
-            page = self._client.search_traces(
-                locations=[self._experiment], run_id=ours.info.run_id, max_results=100,
-                page_token=token, include_spans=False,
-            )  # fmt: skip
-            if page:
-                self._client.link_traces_to_run([t.info.trace_id for t in page], run_id)
-            token = page.token
-            if not token:
-                return
+        self._home.close()
 
     # -- traces ------------------------------------------------------------------------
 
@@ -224,6 +149,7 @@ class MLflow(Sink):
             for rollout, spans in batch:
                 id = mlflow_trace.trace_id(self._experiment, rollout)
                 self._start(rollout, spans, mlflow_trace.assessments(rollout, id))
+            self._home.have_moved([str(rollout.id) for rollout, _ in batch])
         except MlflowException as error:
             if error.get_http_status_code() not in (400, 413, 422):
                 raise
@@ -253,7 +179,7 @@ class MLflow(Sink):
         id = mlflow_trace.trace_id(self._experiment, rollout)
         has_failed = rollout.error is not None or rollout.fate == "failed"
         request, response = mlflow_trace.previews(rollout)
-        metadata = {"mlflow.trace_schema.version": "3", "mlflow.sourceRun": self._run_id}
+        metadata = {"mlflow.trace_schema.version": "3", "mlflow.sourceRun": self._home.run_id}
         if rollout.group is not None and len(rollout.group) <= 250:  # MLflow takes no longer ones
             metadata["mlflow.trace.session"] = rollout.group  # siblings beside each other
         self._tracing.start_trace(
@@ -295,14 +221,7 @@ class MLflow(Sink):
         )
 
     def _info(self, trace: str) -> Any:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            return self._tracing.get_trace_info(trace)
-        except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return None
-            raise
+        return trace_info(self._tracing, trace)
 
 
 def _size(spans: Iterable[mlflow_trace.MlflowSpan]) -> int:
@@ -340,13 +259,24 @@ def _bytes(hexadecimal: str) -> str:
 def _open_run() -> str | None:
     """The run that the trainer has open: MLflow keeps a stack of them for each thread. Of several
     threads, the one that began first counts: others come and go."""
-    fluent = sys.modules.get("mlflow.tracking.fluent")
+    fluent = loaded("mlflow.tracking.fluent")
     stacks = getattr(fluent, "_active_run_stack", None)
     if stacks is None:
         return None
     open_runs = [stack[-1].info for stack in stacks.get_all_thread_values().values() if stack]
     first = min(open_runs, key=lambda info: info.start_time or 0, default=None)
     return None if first is None else str(first.run_id)
+
+
+def _metric_name(name: str) -> str:
+    """A name that MLflow takes. verl writes `@` as `_at_` there.
+
+    >>> _metric_name("val/mean@8")
+    'val/mean_at_8'
+    """
+    taken = re.sub(r"[^\w/.:\- ]", "_", name.replace("@", "_at_"), flags=re.ASCII)
+    parts = [part for part in taken.split("/") if part not in ("", ".", "..")]
+    return "/".join(parts)[:_LONGEST_NAME] or "_"
 
 
 def _public(uri: str) -> str:
@@ -356,5 +286,5 @@ def _public(uri: str) -> str:
 
 def _tracking_uri() -> str | None:
     """The store that the trainer uses; None if MLflow is not loaded."""
-    utils = sys.modules.get("mlflow.tracking._tracking_service.utils")
+    utils = loaded("mlflow.tracking._tracking_service.utils")
     return None if utils is None else str(utils.get_tracking_uri())

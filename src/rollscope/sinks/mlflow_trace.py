@@ -14,7 +14,7 @@ from ..model.chat import to_chat
 from ..model.conversation import by_policy, prompt_size
 from ..model.schema import scalars
 from . import _chat as chat
-from ._plain import plain, text, without_tokens
+from ._plain import known, milliseconds, plain, text, without_tokens
 from .calls import TracedCall, calls, verl_attributes
 
 PREVIEW = 1000
@@ -108,7 +108,7 @@ def tags(rollout: Rollout) -> dict[str, str]:
     }
     own |= {f"rollscope.{name}": v for name, v in scalars(rollout, _ELSEWHERE).items()}
     own |= {f"rollscope.{name}": _words(rollout.meta.get(name)) for name in ("labels", "flags")}
-    return {name: text(str(value))[:MOST_TAG] for name, value in own.items() if value is not None}
+    return {name: text(str(value))[:MOST_TAG] for name, value in known(own).items()}
 
 
 def assessments(rollout: Rollout, trace: str) -> list[Assessment]:
@@ -151,9 +151,8 @@ def previews(rollout: Rollout) -> tuple[str | None, str | None]:
 
 def duration(rollout: Rollout) -> int | None:
     """Milliseconds; None where nobody took the time."""
-    if rollout.start is None or rollout.end is None:
-        return None
-    return max(0, round((rollout.end - rollout.start) * 1000))
+    took = milliseconds(rollout.start, rollout.end)
+    return None if took is None else max(0, round(took))
 
 
 def message(found: Message) -> dict[str, Any]:
@@ -201,10 +200,7 @@ def _chat(
         names = ("input_tokens", "output_tokens", "total_tokens")
         usage = dict(zip(names, (*counts, sum(counts)), strict=True))
         attributes["mlflow.chat.tokenUsage"] = usage
-    choice: dict[str, Any] = {"index": 0, "message": message(written)}
-    if written.stop_reason is not None:
-        choice["finish_reason"] = written.stop_reason
-    return _messages(seen.messages), {"choices": [choice]}
+    return _messages(seen.messages), chat.choice(written, message(written))
 
 
 def _about(rollout: Rollout) -> dict[str, Any]:
@@ -212,7 +208,7 @@ def _about(rollout: Rollout) -> dict[str, Any]:
     told = {f"rollscope.{name}": v for name, v in scalars(rollout, without=("id",)).items()}
     for name in ("rewards", "sampling", "meta"):
         told[f"rollscope.{name}"] = without_tokens(getattr(rollout, name)) or None
-    return {name: plain(value) for name, value in told.items() if value is not None}
+    return dict(plain(known(told)))
 
 
 def _messages(found: Sequence[Message]) -> dict[str, Any] | None:

@@ -43,13 +43,9 @@ class Otlp(Sink):
     def __init__(self, target: Target, options: Mapping[str, str]) -> None:
         super().__init__(target, options)
         self.has_content = _one_of(options, "content", ("full", "none")) == "full"
-        protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-        self.protocol = options.get("protocol") or protocol
-        if self.protocol not in ("http/protobuf", "grpc"):
-            raise ValueError(
-                f"otlp: no protocol {self.protocol!r}; expected http/protobuf or grpc "
-                "(option protocol, or OTEL_EXPORTER_OTLP_PROTOCOL)"
-            )
+        said = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        given = {"protocol": options.get("protocol") or said or "http/protobuf"}
+        self.protocol = _one_of(given, "protocol", ("http/protobuf", "grpc"))
         self.has_logs = os.environ.get("OTEL_LOGS_EXPORTER", "").strip() != "none"
         self._judged: dict[str, list[Attributes]] = {}
 
@@ -86,6 +82,10 @@ class Otlp(Sink):
             untold = send_in_batches(judged, self._judge, size=_size, most=_BATCH)
         if refused or untold:
             raise Refused(refused, next(iter((refused or untold).values())), partly=untold)
+
+    @property
+    def can_update(self) -> bool:
+        return self.has_logs
 
     def update(self, rollout: Rollout) -> bool:
         """Later facts go as one more event with everything that is known by now."""

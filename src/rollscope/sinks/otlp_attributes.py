@@ -16,7 +16,7 @@ from ..model import Message, Part, Rollout
 from ..model.conversation import by_policy, prompt_size, tool_calls
 from ..model.schema import PROSE, scalars
 from . import _chat as chat
-from ._plain import cut, text, without_tokens
+from ._plain import cut, known, text, without_tokens
 from .calls import TracedCall
 
 Value = str | bool | int | float | Sequence[str]
@@ -271,4 +271,4 @@ def _json(value: Any) -> str:
 
 
 def _present(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return known(values)

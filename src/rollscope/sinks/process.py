@@ -20,7 +20,7 @@ from ..store.read.reader import Reader
 from ..store.writers import Watch, WriterInfo, place, process_start, read_infos
 from .base import Target
 from .look import Due, Looker
-from .send import Sender, SinkFailed, fetcher
+from .send import Fetch, Sender, SinkFailed, fetcher
 from .spec import Spec, parse
 
 LOOK_EVERY = 1.0
@@ -151,14 +151,19 @@ class Forwarding:
 
     def _round(self, reader: Reader, is_over: bool) -> bool:
         """Look, and send what is ready. True: there is nothing left to do, now or later."""
-        sender, looker = self.sender, self._looker
-        assert looker is not None
-        due = looker.look(sender.journal, is_over)
-        counts = sender.state.counts
-        counts.waiting, counts.left_out = due.waiting, due.left_out
-        if self._pause <= 0 and (due.new or due.changed) and (is_over or self._has_hints()):
-            self._try(sender, due, reader)
-        if is_over and not counts.waiting and not (self._pause or due.changed):
+        sender = self.sender
+        due = self._look(is_over)
+        may_send = self._pause <= 0 and (is_over or self._has_hints())
+        is_due = due.new or due.changed or (is_over and self._has_metrics())
+        if may_send and is_due and not sender.is_connected:
+            if self._try(sender.connect):  # now it is known what the other system has and can do
+                self._looker = Looker(reader, *self._names, sender.spec.sample)
+                due = self._look(is_over)
+            else:
+                may_send = False
+        if may_send and sender.is_connected:
+            self._try(lambda: self._send(due, fetcher(reader)))
+        if is_over and not sender.state.counts.waiting and not (self._pause or due.changed):
             sender.state.complete = len(self._infos)
             self._end()
             return True
@@ -168,25 +173,40 @@ class Forwarding:
         sender.save()
         return False
 
+    def _look(self, is_over: bool) -> Due:
+        sender = self.sender
+        due = self.looker.look(sender.journal, is_over, sender.can_update)
+        sender.state.counts.waiting, sender.state.counts.left_out = due.waiting, due.left_out
+        return due
+
+    def _send(self, due: Due, fetch: Fetch) -> None:
+        sender = self.sender
+        for done in sender.send(due.new, fetch):
+            sender.state.counts.waiting = due.waiting - done
+            sender.save()
+        for _ in sender.update(due.changed, fetch):
+            pass
+        sender.send_metrics(self.looker)
+
+    def _has_metrics(self) -> bool:
+        """Were metrics logged that did not go along with the rollouts?"""
+        state = self.sender.state
+        return state.to is not None and state.metrics != self.looker.metrics_mark()
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        began = time.process_time()
+        try:
+            work()
+            self._failing_since = None
+        except SinkFailed as failure:
+            self._pause = self.sender.failed(failure)
+            self._failing_since = self._failing_since or time.monotonic()
+        self._sent_for += time.process_time() - began
+        return not self._pause
+
     def _has_hints(self) -> bool:
         """Has every writer had time to say what the trainer opened itself?"""
         return all(info.beat >= 2 or self._watch.is_dead(info) for info in self._infos.values())
-
-    def _try(self, sender: Sender, due: Due, reader: Reader) -> None:
-        began = time.process_time()
-        waiting = due.waiting
-        fetch = fetcher(reader)
-        try:
-            for done in sender.send(due.new, fetch):
-                sender.state.counts.waiting = waiting - done
-                sender.save()
-            for _ in sender.update(due.changed, fetch):
-                pass
-            self._failing_since = None
-        except SinkFailed as failure:
-            self._pause = sender.failed(failure)
-            self._failing_since = self._failing_since or time.monotonic()
-        self._sent_for = time.process_time() - began
 
     def _is_hopeless(self) -> bool:
         since = self._failing_since
@@ -207,6 +227,11 @@ class Forwarding:
     def sender(self) -> Sender:
         assert self._sender is not None
         return self._sender
+
+    @property
+    def looker(self) -> Looker:
+        assert self._looker is not None
+        return self._looker
 
 
 def _watch(seconds: float, is_calling: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from ..store.read.reader import Reader
 from . import state as states
 from .base import Refused, Sink, Target
 from .journal import IdDigest, Journal
+from .look import Looker
 from .spec import Spec, load
 from .state import SinkState
 
@@ -69,20 +71,32 @@ class Sender:
         self._batch = BATCH
         self._fit = 8
         """Rollouts that may be in memory at a time."""
-        if self.state.to is not None and not again:
+        self._asked = repr((str(spec), sorted(target.hints.items())))
+        if self.state.to is not None and self.state.asked == self._asked and not again:
             self._read_journal(self.state.to)
 
     # -- the connection ------------------------------------------------------------------
 
+    @property
+    def is_connected(self) -> bool:
+        return self._sink is not None
+
+    @property
+    def can_update(self) -> bool:
+        """Does the other system take later facts, as far as is known?"""
+        return self._sink is None or self._sink.can_update
+
     def connect(self) -> None:
-        """Open the sink, unless it is open."""
+        """Open the sink, unless it is open. Only now it is known what was sent there before."""
         if self._sink is not None:
             return
         sink = self._call("open", lambda: load(self.spec.name)(self._target, self.spec.own))
         to = self._call("open", sink.open)
         if to != self.state.to or self.journal is None:
             self._read_journal(to)
-        self.state.to = to
+        if to != self.state.to:
+            self.state.to, self.state.metrics = to, None
+        self.state.asked = self._asked
         self._sink = sink
 
     def _read_journal(self, to: str) -> None:
@@ -210,6 +224,18 @@ class Sender:
         self.state.counts.updated += bool(could)
         self.state.counts.not_updated += not could
 
+    def send_metrics(self, looker: Looker, cleaner: Cleaner | None = None) -> None:
+        """Send the run's metrics, if the other system wants them. Raises SinkFailed."""
+        sink, mark = self._opened, looker.metrics_mark()
+        if sink.wants_metrics and self.state.metrics != mark:
+            for batch in looker.metrics():
+                if cleaner is not None:
+                    batch = [metric._replace(name=cleaner.text(metric.name)) for metric in batch]
+                self._call("send_metrics", partial(sink.send_metrics, batch))
+                self.state.counts.metrics += len(batch)
+                self.worked()
+        self.state.metrics = mark
+
     # -- what goes wrong -----------------------------------------------------------------
 
     def _call(self, name: str, call: Callable[[], T]) -> T:
@@ -224,7 +250,8 @@ class Sender:
         except ImportError as error:
             raise SinkFailed(_missing(self.spec.name, error)) from error
         except Exception as error:
-            raise SinkFailed(f"{name}: {type(error).__name__}: {error}") from error
+            said = " ".join(str(error).split())  # some write paragraphs
+            raise SinkFailed(f"{name}: {type(error).__name__}: {said}") from error
         finally:
             self._watch(False)
             self.state.calling = None

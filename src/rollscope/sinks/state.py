@@ -28,6 +28,8 @@ class SinkCounts(msgspec.Struct, kw_only=True):
     """Calls of the other system that failed; each was tried again."""
     gave_up: int = 0
     """Rollouts that the other system refused again and again; not tried any more."""
+    metrics: int = 0
+    """Values of metrics that were sent, in all processes."""
 
 
 class SinkState(msgspec.Struct, kw_only=True):
@@ -37,6 +39,10 @@ class SinkState(msgspec.Struct, kw_only=True):
     """As it was asked for, with its options."""
     to: str | None = None
     """Where the rollouts go, in the sink's words; None: not connected yet."""
+    asked: str | None = None
+    """What was asked for and what the trainer had opened when `to` was found."""
+    metrics: str | None = None
+    """What the run's metrics looked like when they were last sent there, if they are wanted."""
     pid: int = 0
     place: str = ""
     """Machine, boot and process namespace of `pid`."""
@@ -112,6 +118,7 @@ def words(state: SinkState) -> str:
         (c.updated, "updated later"),
         (c.not_updated, "facts that it cannot take"),
         (c.failed, "calls failed"),
+        (c.metrics, "values of metrics"),
     ):
         told += [f"{count:,} {what}"] if count else []
     return ", ".join(told) + (f"; to {state.to}" if state.to else "; not connected yet")

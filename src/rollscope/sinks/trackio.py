@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from ..model import Rollout
 from ..model.chat import to_chat
 from ..model.schema import scalars
-from ._plain import without_tokens
+from ._loaded import loaded
+from ._plain import known, milliseconds, without_tokens
 from .base import Sink
 from .calls import TracedCall, calls
 
@@ -42,8 +43,7 @@ class Trackio(Sink):
         """The run that the trainer opened. Trackio keeps it in a context variable, which other
         threads cannot see. But every open run has a thread of its own, and threads can be
         listed."""
-        module = sys.modules.get("trackio.run")
-        kind = getattr(module, "Run", None)
+        kind = getattr(loaded("trackio.run"), "Run", None)
         if kind is None:
             return {}
         owners = [
@@ -169,47 +169,43 @@ class Trackio(Sink):
 def metadata(rollout: Rollout) -> dict[str, Any]:
     """What Trackio shows beside the messages. Numbers stay numbers, absent is left out."""
     error = rollout.error
-    known = {
+    about = {
         "rollout": rollout.id,
         **scalars(rollout, without=("id", "project", "run")),
         **{f"rewards.{name}": value for name, value in rollout.rewards.items()},
         **{f"reward_texts.{name}": text for name, text in rollout.reward_texts.items()},
         "status": "error" if error is not None else None,
         "error": None if error is None else f"{error.type or error.kind or 'error'}: {error.text}",
-        "duration_ms": _milliseconds(rollout.start, rollout.end),
+        "duration_ms": milliseconds(rollout.start, rollout.end),
         "reference": without_tokens(rollout.reference),
         "meta": without_tokens(rollout.meta) or None,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return known(about)
 
 
 def _span(call: TracedCall) -> dict[str, Any]:
     """A recorded call as Trackio writes spans."""
     span = call.span
     assert span is not None
-    known = {
+    about = {
         "id": call.id,
         "parent_id": None if call.parent == "rollout" else call.parent,
         "name": call.name,
         "kind": _KINDS[call.kind],
         "start_time": _iso(call.start),
         "end_time": _iso(call.end),
-        "duration_ms": _milliseconds(call.start, call.end),
+        "duration_ms": milliseconds(call.start, call.end),
         "input": without_tokens(span.inputs),
         "output": without_tokens(span.outputs),
         "status": "error" if span.error is not None else "ok",
         "error": None if span.error is None else f"{span.error.type}: {span.error.text}",
         "metadata": without_tokens(span.meta) or None,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return known(about)
 
 
 def _iso(time: float | None) -> str | None:
     return None if time is None else datetime.datetime.fromtimestamp(time, datetime.UTC).isoformat()
-
-
-def _milliseconds(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else (end - start) * 1000
 
 
 def _about(run: Any) -> dict[str, str]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..model import Rollout
 from . import weave_calls
 from ._batches import NotTaken, Trace, send_in_batches
+from ._loaded import loaded
 from .base import Refused, Sink
 from .calls import calls
 
@@ -40,11 +40,11 @@ class Weave(Sink):
     def hints(cls) -> Mapping[str, str]:
         """The project that the trainer initialised Weave with, and its run in W&B."""
         found: dict[str, str] = {}
-        context = sys.modules.get("weave.trace.context.weave_client_context")
+        context = loaded("weave.trace.context.weave_client_context")
         client = getattr(context, "_global_weave_client", None)
         if client is not None:
             found |= {"entity": str(client.entity), "project": str(client.project)}
-        run = getattr(sys.modules.get("wandb"), "run", None)
+        run = getattr(loaded("wandb"), "run", None)
         if run is not None and isinstance(getattr(run, "path", None), str):
             found["wandb_run"] = run.path  # entity/project/id
         return found

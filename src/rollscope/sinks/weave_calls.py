@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ..model import Rollout
 from ..model.conversation import by_policy
 from ..model.schema import FIELDS, SCALARS
 from . import _chat as chat
-from ._plain import cut, plain, text, without_tokens
+from ._plain import cut, known, plain, text, without_tokens
 from .calls import ROOT, TracedCall, calls, verl_attributes
 
 MOST_BYTES = 3_000_000
@@ -90,7 +93,7 @@ def attributes(rollout: Rollout, call: TracedCall) -> dict[str, Any]:
         about["reference"] = without_tokens(rollout.reference)
     elif call.span is not None:
         about["meta"] = without_tokens(call.span.meta) or None
-    told = _known(verl_attributes(rollout)) | {"rollscope": _known(about)}
+    told = known(verl_attributes(rollout)) | {"rollscope": known(about)}
     if call.kind in _KINDS:
         told["weave"] = {"kind": _KINDS[call.kind]}
     return dict(plain(told))
@@ -101,10 +104,8 @@ def facts(rollout: Rollout) -> dict[str, Any]:
     found = {name: getattr(rollout, name) for name in _FACTS}
     found = {name: None if value == {} else value for name, value in found.items()}
     if rollout.error is not None:
-        found["error"] = _known(
-            {"kind": rollout.error.kind, "type": rollout.error.type, "text": rollout.error.text}
-        )
-    return dict(plain(_known(found)))
+        found["error"] = known(asdict(rollout.error))
+    return dict(plain(known(found)))
 
 
 def later(rollout: Rollout) -> dict[str, Any]:
@@ -148,10 +149,7 @@ def _conversation(
     inputs: dict[str, Any] = {"messages": [chat.message(m) for m in seen.messages]}
     if seen.left_out:
         inputs["left_out"] = f"{seen.left_out} earlier messages: see the call of the rollout"
-    choice: dict[str, Any] = {"index": 0, "message": chat.message(written)}
-    if written.stop_reason is not None:
-        choice["finish_reason"] = written.stop_reason
-    return inputs, {"choices": [choice]}
+    return inputs, chat.choice(written, chat.message(written))
 
 
 def _sampling(rollout: Rollout) -> dict[str, Any]:
@@ -164,33 +162,33 @@ def _usage(rollout: Rollout, found: list[TracedCall]) -> dict[str, dict[str, Any
     """Tokens of each call and of all below it, by model, where they are known."""
     model = rollout.sampling.get("model")
     model = model if isinstance(model, str) else "policy"
-    sums: dict[str, dict[str, int]] = {call.id: {} for call in found}
-    parents = {call.id: call.parent for call in found}
+    names = ("requests", "prompt_tokens", "completion_tokens", "total_tokens")
+    own: dict[str, Counter[str]] = {}
     for call in found:
-        if call.kind != "chat" or call.message is None:
-            continue
-        counts = chat.tokens(rollout, call.message)
-        if counts is None:
-            continue
-        names = ("requests", "prompt_tokens", "completion_tokens", "total_tokens")
-        above: str | None = call.id
-        while above is not None:
-            for name, count in zip(names, (1, *counts, sum(counts)), strict=True):
-                sums[above][name] = sums[above].get(name, 0) + count
-            above = parents[above]
-    return {id: {model: counts} if counts else {} for id, counts in sums.items()}
+        if call.kind == "chat" and call.message is not None:
+            counts = chat.tokens(rollout, call.message)
+            if counts is not None:
+                own[call.id] = Counter(dict(zip(names, (1, *counts, sum(counts)), strict=True)))
+    sums = _with_below(found, own)
+    return {id: {model: dict(counts)} if counts else {} for id, counts in sums.items()}
 
 
 def _statuses(found: list[TracedCall]) -> dict[str, dict[str, int]]:
     """How many calls went well and how many did not, of each call and of all below it."""
-    counts = {call.id: {"success": 0, "error": 0} for call in found}
-    parents = {call.id: call.parent for call in found}
-    for call in found:
-        above: str | None = call.id
-        while above is not None:
-            counts[above]["success" if call.error is None else "error"] += 1
-            above = parents[above]
-    return counts
+    own = {call.id: Counter(["success" if call.error is None else "error"]) for call in found}
+    sums = _with_below(found, own)
+    return {
+        id: {name: counts[name] for name in ("success", "error")} for id, counts in sums.items()
+    }
+
+
+def _with_below(found: list[TracedCall], own: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    """What was counted of each call, with what was counted of all calls below it."""
+    sums = {call.id: Counter(own.get(call.id)) for call in found}
+    for call in reversed(found):  # each comes after its parent
+        if call.parent is not None:
+            sums[call.parent].update(sums[call.id])
+    return sums
 
 
 def _exception(call: TracedCall) -> str | None:
@@ -202,10 +200,6 @@ def _exception(call: TracedCall) -> str | None:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _fit(body: dict[str, Any]) -> dict[str, Any]:
