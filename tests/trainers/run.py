@@ -4,6 +4,9 @@ One virtual environment per set of trainers that can live together, `.venv-<name
 `requirements/trainers/<name>.txt` (everything pinned; `torch` is installed first, by itself)
 and `<name>.nodeps.txt` (packages whose own requirements cannot be had on a CPU machine).
 An environment is made again only when one of its files changed.
+
+`make trainers ALL=1` runs older versions, too. They lie over the environment of the newest:
+`requirements/trainers/older/<trainer>-<version>.txt` names the packages that differ.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ ENVIRONMENTS = {
 """Which trainers' tests (`tests/trainers/<trainer>`) run in which environment."""
 
 
-def main(wanted: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    wanted = [name for name in arguments if name != ALL]
     known = {trainer for trainers in ENVIRONMENTS.values() for trainer in trainers}
     unknown = [name for name in wanted if name not in known]
     if unknown:
@@ -42,10 +46,22 @@ def main(wanted: list[str]) -> int:
         ]
         if chosen:
             results += _run(environment, chosen)
+        for trainer, pins in _older(chosen) if ALL in arguments else ():
+            results += _run(pins.stem, [trainer], pins, environment)
     print("\ntrainers:")
     for name, outcome, seconds in results:
-        print(f"  {name:<24} {outcome:<8} {seconds:6.0f} s")
+        print(f"  {name:<32} {outcome:<8} {seconds:6.0f} s")
     return 0 if results and all(outcome in _OUTCOMES.values() for _, outcome, _ in results) else 1
+
+
+ALL = "--all"
+
+
+def _older(trainers: list[str]) -> list[tuple[str, Path]]:
+    """The older versions of these trainers, each with its pins."""
+    return [
+        (name, pins) for name in trainers for pins in sorted((PINS / "older").glob(f"{name}-*.txt"))
+    ]
 
 
 _OUTCOMES = {0: "passed", 5: "skipped"}
@@ -59,10 +75,13 @@ _PATIENT = {
 """A busy machine must not fail a test."""
 
 
-def _run(environment: str, trainers: list[str]) -> list[tuple[str, str, float]]:
+def _run(
+    environment: str, trainers: list[str], pins: Path | None = None, base: str = ""
+) -> list[tuple[str, str, float]]:
+    """The tests of these trainers. `pins`: in an older version that lies over `base`."""
     started = time.monotonic()
     try:
-        python = _install(environment)
+        python = _install(environment) if pins is None else _install_over(base, environment, pins)
     except subprocess.CalledProcessError as error:
         print(f"{environment}: {error}", flush=True)
         return [(f"{environment} (install)", "FAILED", time.monotonic() - started)]
@@ -72,7 +91,8 @@ def _run(environment: str, trainers: list[str]) -> list[tuple[str, str, float]]:
         started = time.monotonic()
         tests = [python, "-m", "pytest", "-p", "no:cacheprovider", f"tests/trainers/{trainer}"]
         code = subprocess.run(tests, cwd=ROOT, env=os.environ | _PATIENT, check=False).returncode
-        results.append((trainer, _OUTCOMES.get(code, "FAILED"), time.monotonic() - started))
+        name = trainer if pins is None else pins.stem
+        results.append((name, _OUTCOMES.get(code, "FAILED"), time.monotonic() - started))
     return results
 
 
@@ -96,6 +116,24 @@ def _install(environment: str) -> str:
     _pip(python, "-r", str(files[0]))
     _pip(python, *_OURSELVES)
     ready.write_text(state)
+    return python
+
+
+def _install_over(base: str, environment: str, pins: Path) -> str:
+    """Make `.venv-<environment>`: these packages, and for everything else those of `base`."""
+    below = ROOT / f".venv-{base}"
+    state = hashlib.sha256(f"{(below / '.ready').read_text()}\0{pins.read_text()}".encode())
+    venv = ROOT / f".venv-{environment}"
+    python, ready = str(venv / "bin" / "python"), venv / ".ready"
+    if not ready.exists() or ready.read_text() != state.hexdigest():
+        print(f"\n== {environment}: installing into {venv.name}, over {below.name}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+        (packages,) = venv.glob("lib/python*/site-packages")
+        (others,) = below.glob("lib/python*/site-packages")
+        (packages / "below.pth").write_text(f"{others}\n")
+        _pip(python, "--no-deps", "-r", str(pins))
+        ready.write_text(state.hexdigest())
+    _pip(python, *_OURSELVES)
     return python
 
 

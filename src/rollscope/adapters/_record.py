@@ -6,13 +6,13 @@ that also drives the inference engine the GPUs would be idle for so long.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from .. import capture
+from ..capture.setup import installed as installed
 from ._seam import Seams, Watcher
 
 T = TypeVar("T")
@@ -26,15 +26,6 @@ def converted(adapter: str, convert: Callable[..., T], *args: Any, **kwargs: Any
     finally:
         for text in dict.fromkeys(problems):
             capture.report(f"adapter {adapter}", text)
-
-
-def installed(package: str) -> str | None:
-    """The version of an installed package, or None."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    with contextlib.suppress(PackageNotFoundError):
-        return version(package)
-    return None
 
 
 class Later:
@@ -98,7 +89,7 @@ class Recorder:
         what is `supported`. False, too, for a trainer that is watched already in a run that
         is not over."""
         before = getattr(self.trainer, "_rollscope", None)
-        if before is not None and before.run.is_on:
+        if before is not None and before.is_on:
             return False
         self._watchers, self._version, self._lost = watchers, version, lost
         self._seams = Seams(self.adapter, f"{name} {version or '(version not known)'}")
@@ -109,8 +100,24 @@ class Recorder:
         project: str | None = None,
         run: str | None = None,
         config: Mapping[str, Any] | None = None,
+        **how: Any,
     ) -> bool:
         """Join the run, and watch the trainer from now on. False if recording is off."""
+        joined = self.join(project, run, config, **how)
+        if joined:
+            self.watch()
+        return joined
+
+    def join(
+        self,
+        project: str | None = None,
+        run: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        named: bool = False,
+        anew: bool = False,
+    ) -> bool:
+        """Join the run of these names; `capture.join` says what the flags mean. False: off."""
         joined = capture.join(
             project,
             run,
@@ -119,16 +126,26 @@ class Recorder:
             seams=tuple(self._watchers),
             asked=True,
             config=config,
+            named=named,
+            anew=anew,
         )
         if joined is None:
             return False
+        self.run, self.later = joined, Later.of(self.adapter, joined)
+        return True
+
+    @property
+    def is_on(self) -> bool:
+        """Has it joined a run that is not over?"""
+        return hasattr(self, "run") and self.run.is_on
+
+    def watch(self) -> None:
+        """Watch the trainer, in the place of whoever has watched it before."""
         before = getattr(self.trainer, "_rollscope", None)
         if before is not None:
             before.let_go()
-        self.run, self.later = joined, Later.of(self.adapter, joined)
         self.trainer._rollscope = self
         self._seams.watch(self.trainer, self._watchers, self._lost, anew=True)
-        return True
 
     def let_go(self) -> None:
         """Give the trainer its own functions back."""

@@ -9,7 +9,7 @@ Nothing here knows any trainer, and nothing here raises into one.
 """
 
 from ..model.sample import Sample
-from .begin import active, child_env, init, join
+from .begin import active, child_env, finish, init, join
 from .context import bind
 from .live import LiveRollout
 from .ops import op
@@ -24,6 +24,7 @@ __all__ = [
     "active",
     "bind",
     "child_env",
+    "finish",
     "guard",
     "init",
     "join",

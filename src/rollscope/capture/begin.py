@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,13 @@ from .problems import guard, problems, report
 from .run import Run
 from .settings import setting
 from .setup import Setup, resolve
+from .trainings import has_ended, of_its_own
 
 _lock = threading.RLock()
 _runs: list[Run] = []
 """Runs of this process that are not finished; the last one is active."""
+_trained: dict[str, set[Path]] = {}
+"""By adapter: the runs that hold a training of this process, finished or not."""
 
 
 def init(
@@ -60,7 +63,9 @@ def init(
     )
     if setting("ROLLSCOPE") is False:
         return Run(setup, is_off=True)
-    return _begin(setup)
+    run_ = _begin(setup)
+    run_.is_own = True
+    return run_
 
 
 def active() -> Run | None:
@@ -86,34 +91,62 @@ def join(
     asked: bool = False,
     config: Mapping[str, Any] | None = None,
     sample: Sample | None = None,
+    named: bool = False,
+    anew: bool = False,
 ) -> Run | None:
-    """For adapters: the active run, or a new one if somebody asked for it, else None.
+    """For adapters: the run of these names, or a new one if somebody asked for it, else None.
 
     People ask by `ROLLSCOPE=on` or by the trainer's own option (`asked`). `ROLLSCOPE=off` wins.
-    Never raises.
+    Project and run are what the trainer calls them. A run that a person began by `init` is joined
+    whatever these names are, unless a person gave them, too (`named`). Without names, the
+    active run is joined. `anew`: a training begins here, and continues no other one; see
+    `trainings`. Never raises.
     """
     with guard(f"adapter {adapter}: joining a run"):
         adopt()
         is_on = setting("ROLLSCOPE")
         if is_on is False:
             return None
-        joined = active()
-        if joined is None and (asked or is_on):
-            setup = resolve(
-                project,
-                run,
-                dir=None,
-                config=config,
-                sample=sample,
-                redact=None,
-                sinks=None,
-                worker=None,
-            )
-            return _begin(setup, adapter, version, seams)
+        taken = _trained.setdefault(adapter, set()) if anew else set[Path]()
+        joined = _known(project, run, named, taken)
         if joined is not None:
             joined.add_adapter(adapter, version, seams)
+        elif asked or is_on:
+            setup = resolve(project, run, config=config, sample=sample)
+            setup = of_its_own(setup, taken) if anew else setup
+            joined = _begin(setup, adapter, version, seams)
+        if anew and joined is not None:
+            taken.add(joined.directory)
+            joined.trainings[adapter] += 1
         return joined
     return None
+
+
+def _known(
+    project: str | None, run: str | None, named: bool, taken: Collection[Path]
+) -> Run | None:
+    """The run of this process that these names mean, if there is one."""
+    running = [known for known in reversed(_runs) if known.is_on]
+    own = next((known for known in running if known.is_own), None)
+    if own is not None and not named:
+        return own
+    wanted = setting("ROLLSCOPE_PROJECT") or project, setting("ROLLSCOPE_RUN") or run
+    for known in running:
+        names = known.project, known.setup.asked or known.name
+        if known.directory not in taken and all(
+            name in (None, its) for name, its in zip(wanted, names, strict=True)
+        ):
+            return known
+    return None
+
+
+def finish() -> None:
+    """Write everything, and end the runs of this process, as the end of the program does.
+
+    For notebooks, where the program does not end when the training does.
+    """
+    while (run := active()) is not None:
+        run.finish()
 
 
 def child_env() -> dict[str, str]:
@@ -177,7 +210,10 @@ def _begin(
         _runs.append(run)
     _finish_with_multiprocessing()
     export_launch(setup.launch)
-    run.start()
+    had_ended = False
+    with guard("run.start"):
+        had_ended = has_ended(setup.directory)
+    run.start(had_ended)
     share()
     return run
 

@@ -29,6 +29,11 @@ def export_launch(name: str) -> None:
     os.environ["ROLLSCOPE_LAUNCH"] = name
 
 
+def job_of(launch: str) -> str:
+    """The launch without SLURM's restart count: the same for all starts of a job."""
+    return launch.rpartition("-")[0] if "slurm-" in launch else launch
+
+
 def worker_name() -> str:
     """The name of this process among the workers of a run."""
     env = os.environ

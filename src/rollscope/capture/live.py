@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ..model import Error, Message, Rollout, Span, Tokens, wire
+from ..model import Message, Rollout, Span, Tokens, wire
 from ..model.chat import from_chat, to_chat
-from ..model.normalise import plain
+from ..model.normalise import as_error, plain
 from ..model.redact import redact_message, redact_rollout, redact_span
 from ..model.repeats import FEWEST, repeat, shared
 from .context import Here, enter, here, leave
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from .run import Run
 
 _HEAD_FIELDS = frozenset(Rollout.__struct_fields__) - {"messages", "spans", "id"}
-
-
-def error_of(error: BaseException) -> Error:
-    """A user's exception as the record keeps it."""
-    try:
-        text = str(error) or None
-    except Exception:  # a class with a broken __str__ is still worth its name
-        text = None
-    return Error(type=type(error).__name__, text=text)
 
 
 def as_message(message: Any) -> Message:
@@ -208,7 +199,7 @@ class LiveRollout:
         if head.end is None:
             head.end = time.time()
         if error is not None and not isinstance(error, GeneratorExit):
-            head.error = head.error or error_of(error)
+            head.error = head.error or as_error(error)
             head.fate = "failed"
             if type(error).__name__ == "CancelledError":  # asyncio may not be loaded
                 head.fate_reason = head.fate_reason or "cancelled"
@@ -302,7 +293,7 @@ class LiveSpan:
             end=self._start + (time.perf_counter() - self._clock),
         )
         if error is not None and not isinstance(error, GeneratorExit):
-            span.error = error_of(error)
+            span.error = as_error(error)
         self._rollout.put_span(span)
 
     def __enter__(self) -> Self:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
@@ -48,6 +50,10 @@ class Run:
         self._adapters: list[Adapter] = []
         self.before_finish: list[Callable[[], None]] = []
         """Called by `finish`: what adapters have taken and not handed over yet."""
+        self.is_own = False
+        """Did a person begin it, by `init`?"""
+        self.trainings: Counter[str] = Counter()
+        """How many trainings of this process each adapter has recorded here."""
         self._sampled_out = 0
         self._left_out: dict[str, None] = {}
         self._is_off = is_off
@@ -210,6 +216,9 @@ class Run:
         the rollout (`reward`, `advantage`, `fate`, `fate_reason`, `trained_step`, ...), the
         dicts `rewards`, `reward_texts`, `meta`, and `label`, `flag`, `note`. `streams` are
         values per token of the rollout (or of `message`). A fact that is None is ignored.
+
+        With the number of a `message`, facts are about that message alone: `reward`,
+        `stop_reason`, `end` and `meta` are its own, and any other stands in its `meta`.
         """
         if self._is_off:
             return
@@ -219,6 +228,8 @@ class Run:
                 raise TypeError("annotate needs the id of a rollout (`log` returns it), or key=")
             if id in self._left_out:
                 return
+            if message is not None:
+                message = _message_number(message)
             made = [self._fact(id, name, value) for name, value in named_facts(facts)]
             for name, values in (streams or {}).items():
                 if values is not None:
@@ -315,16 +326,24 @@ class Run:
             known.seams += [seam for seam in seams if seam not in known.seams]
 
     @guard("run.start")
-    def start(self) -> None:
-        """Begin to write, and say so in one line."""
+    def start(self, had_ended: bool = False) -> None:
+        """Begin to write, and say so in one line.
+
+        `had_ended`: this goes on with a run that came to its end before.
+        """
         self._background.start()
         if not self.setup.is_quiet:
             through = "; ".join(
                 a.name + (f" through {', '.join(a.seams)}" if a.seams else "")
                 for a in self._adapters
             )
+            name = f"{self.project}/{self.name}"
+            if self.setup.asked is not None:
+                name += f" (there is a {self.project}/{self.setup.asked} already)"
+            elif had_ended:
+                name += ", which had ended,"
             _say(
-                f"recording {self.project}/{self.name}{f' ({through})' if through else ''} "
+                f"recording {name}{f' ({through})' if through else ''} "
                 f"to {self.directory}; look with: rollscope view"
             )
 
@@ -389,6 +408,16 @@ class Run:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.finish(is_crash=error is not None)
+
+
+def _message_number(given: Any) -> int:
+    try:
+        number = operator.index(given)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**31:
+        raise TypeError(f"annotate: message= is the number of a message, from 0, not {given!r:.80}")
+    return number
 
 
 def _from_dict(given: Mapping[str, Any]) -> Rollout:

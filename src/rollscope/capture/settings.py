@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..model.redact import redact_names
@@ -34,10 +35,6 @@ class Option(NamedTuple):
     default: str
     """What applies if it is not set, in words."""
     doc: str
-
-
-def _text(value: str) -> str:
-    return value
 
 
 def _on_off(value: str) -> bool:
@@ -77,10 +74,6 @@ def check_sinks(sinks: str | Iterable[str]) -> tuple[str, ...]:
     return forwarding.sinks().check(sinks)
 
 
-def _names(value: str) -> list[str]:
-    return [name.strip() for name in value.split(",") if name.strip()]
-
-
 OPTIONS = (
     Option(
         "ROLLSCOPE",
@@ -90,24 +83,24 @@ OPTIONS = (
         "`on` lets hooks that load by themselves (a trainer's plugin) begin a run. "
         "`off` wins over everything: nothing is recorded, `init` included.",
     ),
-    Option("ROLLSCOPE_DIR", _text, "a directory", "`~/.rollscope`", "Where the store is."),
+    Option("ROLLSCOPE_DIR", str, "a directory", "`~/.rollscope`", "Where the store is."),
     Option(
         "ROLLSCOPE_PROJECT",
-        _text,
+        str,
         "text",
         "the argument of `init`, else `default`",
         "The project. Wins over the argument.",
     ),
     Option(
         "ROLLSCOPE_RUN",
-        _text,
+        str,
         "text",
         "the argument of `init`, else the name of the launch",
         "The run. Wins over the argument.",
     ),
     Option(
         "ROLLSCOPE_LAUNCH",
-        _text,
+        str,
         "text, another one for each start of the job",
         "Ray session and job, else torchrun id and restart count, else SLURM job and restart "
         "count, else this process",
@@ -116,7 +109,7 @@ OPTIONS = (
     ),
     Option(
         "ROLLSCOPE_WORKER",
-        _text,
+        str,
         "text",
         "`rank<RANK>` under torchrun, else host and process id",
         "The name of this process among the workers of the run.",
@@ -199,6 +192,23 @@ OPTIONS = (
         "Leave out the line at the start and the line at the end. Warnings stay.",
     ),
 )
+
+
+@contextmanager
+def aside(*kept: str, **instead: str) -> Iterator[None]:
+    """Without the variables that people set for their trainers, but for those that are `kept`,
+    and with these `instead`. For commands that record by themselves: afterwards all is as it was.
+    """
+    is_mine = re.compile("ROLLSCOPE").match
+    before = {name: os.environ.pop(name) for name in filter(is_mine, [*os.environ])}
+    os.environ |= {name: before[name] for name in kept if name in before} | instead
+    try:
+        yield
+    finally:
+        for name in filter(is_mine, [*os.environ]):
+            del os.environ[name]
+        os.environ |= before
+
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ class Setup(NamedTuple):
     launch: str
     worker: str
     root: Path
+    asked: str | None = None
+    """The run's name without the number that a training of its own got."""
     config: Any = None
     sample: Sample | None = None
     redactor: Redactor | None = None
@@ -45,12 +48,12 @@ def resolve(
     project: str | None,
     run: str | None,
     *,
-    dir: str | Path | None,
-    config: Mapping[str, Any] | None,
-    sample: Sample | None,
-    redact: Any,
-    sinks: Iterable[str] | None,
-    worker: str | None,
+    dir: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+    sample: Sample | None = None,
+    redact: Any = None,
+    sinks: Iterable[str] | None = None,
+    worker: str | None = None,
 ) -> Setup:
     """Everything a run needs. Wrong arguments raise. A wrong environment only warns, unless going
     on would write text that should have been redacted."""
@@ -79,7 +82,7 @@ def resolve(
         redact=redact,
         sinks=sinks_set if sinks_set is not None else check_sinks(sinks) if sinks else (),
         sinks_wait=_or(setting("ROLLSCOPE_SINKS_WAIT"), SINKS_WAIT),
-        version=_version(),
+        version=installed("rollscope"),
         is_quiet=_or(setting("ROLLSCOPE_QUIET"), False),
         queue=_or(setting("ROLLSCOPE_QUEUE"), QUEUE),
         limits=limits,
@@ -110,10 +113,10 @@ def _config(config: Mapping[str, Any] | None, redactor: Redactor | None) -> Any:
     return made if redactor is None else clean_settings(made, redactor)
 
 
-def _version() -> str | None:
-    try:
+def installed(package: str) -> str | None:
+    """The version of an installed package, or None."""
+    with suppress(Exception):
         from importlib.metadata import version
 
-        return version("rollscope")
-    except Exception:
-        return None
+        return version(package)
+    return None

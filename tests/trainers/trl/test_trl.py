@@ -9,7 +9,7 @@ import pytest
 import torch
 from stored import Stored, flat
 from trl import RLOOTrainer
-from world import TOK, Rewards, rows, trainer
+from world import PROJECT, TOK, VERSION, Rewards, rows, since, trainer
 
 from rollscope.adapters import trl as adapter
 from rollscope.model import Rollout
@@ -52,7 +52,8 @@ def compare(stored: list[Rollout], made: Any, rewards: Rewards, weights: Any = (
         )
         assert rollout.truncated == (wrote[-1] not in (TOK.eos_token_id, TOK.pad_token_id))
         assert str(rollout.task) == str(note["index"]) and rollout.reference == note["answer"]
-        assert rollout.meta["lang"] == "en" and rollout.meta["length"] == len(wrote)
+        assert rollout.meta["lang"] == "en"
+        assert rollout.meta.get("length") == (len(wrote) if VERSION >= (1, 0) else None)
         assert rollout.policy_version == note["updates"]
         assert rollout.start is not None and rollout.end is not None
         assert rollout.end >= rollout.start
@@ -65,7 +66,7 @@ def test_every_generation_of_every_step_is_stored(own_store: Path, tmp_path: Pat
     assert len(rollouts) == 24
     compare(rollouts, made, rewards)
     assert [r.step for r in rollouts] == [step for step in range(1, 7) for _ in range(4)]
-    assert stored.projects == {("letters", "my-run")}
+    assert stored.projects == {(PROJECT, "my-run")}
     assert stored.orphans == []
 
 
@@ -118,18 +119,6 @@ def test_rollouts_are_trained_when_their_step_is_done(own_store: Path, tmp_path:
     assert all(r.trained_step == r.step for r in rollouts)
 
 
-def test_one_generation_for_several_steps_says_trained_but_not_when(
-    own_store: Path, tmp_path: Path
-) -> None:
-    train(tmp_path, max_steps=3, steps_per_generation=2, logging_steps=10)
-    by_step: dict[int | None, list[Rollout]] = {}
-    for rollout in Stored(own_store):
-        by_step.setdefault(rollout.step, []).append(rollout)
-    assert {step: len(found) for step, found in by_step.items()} == {1: 8, 3: 8}
-    assert {(r.fate, r.trained_step) for r in by_step[1]} == {("trained", None)}
-    assert {r.fate for r in by_step[3]} == {"scored"}  # training ended in the middle of it
-
-
 def test_masked_completions_say_so(own_store: Path, tmp_path: Path) -> None:
     train(tmp_path, mask_truncated_completions=True, max_steps=4)
     rollouts = list(Stored(own_store))
@@ -142,14 +131,16 @@ def test_masked_completions_say_so(own_store: Path, tmp_path: Path) -> None:
 def test_evaluations_are_stored_with_the_step_of_the_weights(
     own_store: Path, tmp_path: Path
 ) -> None:
+    own: dict[str, Any] = {"num_generations_eval": 2} if VERSION >= (0, 26) else {}
+    size = own.get("num_generations_eval", 4)
     made, rewards = train(
         tmp_path,
         eval_dataset={"short": rows(2), "long": rows(4)},
         eval_strategy="steps",
         eval_steps=2,
         per_device_eval_batch_size=4,
-        num_generations_eval=2,
         max_steps=4,
+        **own,
     )
     stored = Stored(own_store)
     rollouts = [r for r in stored if r.split == "eval"]
@@ -158,7 +149,8 @@ def test_evaluations_are_stored_with_the_step_of_the_weights(
         place = (rollout.step, rollout.dataset)
         counts[place] = counts.get(place, 0) + 1
         assert rollout.fate == "scored" and rollout.policy_version == rollout.step
-    assert counts == {(2, "short"): 4, (2, "long"): 8, (4, "short"): 4, (4, "long"): 8}
+    wanted = {"short": 2 * size, "long": 4 * size}
+    assert counts == {(step, name): n for step in (2, 4) for name, n in wanted.items()}
     noted = sorted(str(n["ids"]) for n in rewards.notes)
     assert sorted(str(flat(r)[-len(_wrote(r)) :]) for r in stored) == noted
     assert len(made.model.notes) == len(list(stored))
@@ -177,6 +169,7 @@ def test_the_trainers_own_numbers_stand_at_their_step(own_store: Path, tmp_path:
                 assert metrics[entry["step"]][name] == pytest.approx(value)
 
 
+@since("0.22", "this RLOOTrainer")
 def test_rloo_is_stored_too(own_store: Path, tmp_path: Path) -> None:
     made, rewards = train(tmp_path, kind=RLOOTrainer, max_steps=3)
     rollouts = in_order(Stored(own_store))
@@ -184,8 +177,13 @@ def test_rloo_is_stored_too(own_store: Path, tmp_path: Path) -> None:
     assert all(r.advantage is not None and r.fate == "trained" for r in rollouts)
 
 
-def test_what_tools_wrote_is_told_apart(own_store: Path, tmp_path: Path) -> None:
-    """Through TRL's `rollout_func`, which may return log probabilities and a mask."""
+@since("0.28", "env_mask of rollout_func")
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_what_tools_wrote_is_told_apart(own_store: Path, tmp_path: Path, is_cut: bool) -> None:
+    """Through TRL's `rollout_func`, which may return log probabilities and a mask.
+
+    If a completion was cut off and is masked, TRL's own mask does not tell who wrote what.
+    """
     noted = []
 
     def play(prompts: list[Any], _: Any) -> dict[str, Any]:
@@ -194,7 +192,7 @@ def test_what_tools_wrote_is_told_apart(own_store: Path, tmp_path: Path) -> None
             ids = TOK.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
             call = TOK.encode(f"<tool_call>add({i})</tool_call><|im_end|>")
             result = TOK.encode(f"\n<|im_start|>tool\n{i} ✓<|im_end|>\n<|im_start|>assistant\n")
-            answer = TOK.encode(f"it is {i} 😀<|im_end|>")
+            answer = TOK.encode(f"it is {i} 😀" + ("" if is_cut else "<|im_end|>"))
             shown.append(ids)
             wrote.append(call + result + answer)
             masks.append([1] * len(call) + [0] * len(result) + [1] * len(answer))
@@ -207,13 +205,16 @@ def test_what_tools_wrote_is_told_apart(own_store: Path, tmp_path: Path) -> None
             "env_mask": masks,
         }
 
-    train(tmp_path, rollout_func=play, max_completion_length=200)
+    settings = {"max_completion_length": 200, "mask_truncated_completions": is_cut}
+    train(tmp_path, rollout_func=play, **settings)
     rollouts = in_order(Stored(own_store))
     assert len(rollouts) == len(noted) == 8
     for rollout, (prompt, wrote, mask, logps, i) in zip(rollouts, noted, strict=True):
         assert flat(rollout) == prompt + wrote
-        assert flat(rollout, "mask") == [0] * len(prompt) + mask
-        wanted = [lp if m else None for lp, m in zip(logps, mask, strict=True)]
+        learned = [0] * len(wrote) if is_cut else mask
+        assert flat(rollout, "mask") == [0] * len(prompt) + learned
+        assert rollout.fate == ("masked" if is_cut else "trained")
+        wanted = [None if is_cut or not m else lp for lp, m in zip(logps, mask, strict=True)]
         assert flat(rollout, "logprob") == [None] * len(prompt) + wanted
         roles = [m.role for m in rollout.messages]
         assert roles == ["system", "user", "assistant", "tool", "assistant"]
@@ -221,19 +222,3 @@ def test_what_tools_wrote_is_told_apart(own_store: Path, tmp_path: Path) -> None
         assert rollout.messages[4].content == f"it is {i} 😀"
         assert [m.sampled for m in rollout.messages] == [False, False, True, False, True]
         assert rollout.sampling["logprobs"] == "processed"
-
-
-def test_a_reward_that_raises_is_recorded_and_raises_on(own_store: Path, tmp_path: Path) -> None:
-    def broken(completions: Any, **_: Any) -> list[float]:
-        raise ZeroDivisionError("no such score")
-
-    made = adapter.attach(trainer(tmp_path, Rewards(), reward_funcs=[broken], reward_weights=[1.0]))
-    with pytest.raises(ZeroDivisionError, match="no such score"):
-        made.train()
-    rollouts = list(Stored(own_store))
-    assert len(rollouts) == 4
-    for rollout in rollouts:
-        assert rollout.fate == "failed" and rollout.reward is None
-        assert rollout.error is not None
-        assert (rollout.error.kind, rollout.error.type) == ("grader", "ZeroDivisionError")
-        assert rollout.messages[1].content is not None

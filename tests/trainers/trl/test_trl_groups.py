@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from stored import Stored, flat
+from world import VERSION
 
 from rollscope.adapters import trl as adapter
 from rollscope.model import Rollout
@@ -78,6 +79,8 @@ def test_groups_stay_whole_across_processes() -> None:
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three trainings on two processes, started by torchrun. See `two_ranks.py`."""
+    if VERSION < (0, 26):
+        pytest.skip("num_generations_eval came with TRL 0.26")
     directory = tmp_path_factory.mktemp("two ranks")
     script = Path(__file__).with_name("two_ranks.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]

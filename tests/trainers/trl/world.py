@@ -7,16 +7,31 @@ note what they were given and what they gave. Both know nothing of Rollscope.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tinytok
 import torch
+import trl
 from datasets import Dataset
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 TOK = tinytok.make()
+TOK.model_input_names = ["input_ids", "attention_mask"]  # what older ones of TRL hand on is used
+
+VERSION = tuple(int(part) for part in trl.__version__.split(".")[:2])
+NAMES_PROJECT = "project" in {field.name for field in dataclasses.fields(GRPOConfig)}
+"""Does a configuration have a project? Transformers has it since 4.57."""
+PROJECT = "letters" if NAMES_PROJECT else "trl"
+
+
+def since(version: str, what: str) -> pytest.MarkDecorator:
+    """For tests of something that TRL has since this version."""
+    is_there = tuple(int(part) for part in version.split(".")) <= VERSION
+    return pytest.mark.skipif(not is_there, reason=f"{what} came with TRL {version}")
 
 
 class Model(Qwen2ForCausalLM):
@@ -80,9 +95,9 @@ class Rewards:
 
     def functions(self) -> list[Any]:
         def variety(
-            prompts: Any, completions: Any, completion_ids: Any, log_extra: Any, **columns: Any
+            prompts: Any, completions: Any, completion_ids: Any, **columns: Any
         ) -> list[float]:
-            state = columns.pop("trainer_state")
+            state, log_extra = columns.pop("trainer_state"), columns.pop("log_extra", None)
             columns = {k: v for k, v in columns.items() if k in ("answer", "index", "lang")}
             self.given.append(copy.deepcopy((prompts, completions, completion_ids, columns)))
             scores = [float(len(set(ids))) for ids in completion_ids]
@@ -93,7 +108,8 @@ class Rewards:
                     {"ids": list(ids), "said": said, "variety": scores[i], **row}
                     | {"updates": state.global_step}
                 )
-            log_extra("length", [len(ids) for ids in completion_ids])
+            if log_extra is not None:  # since TRL 1.0
+                log_extra("length", [len(ids) for ids in completion_ids])
             return scores
 
         def vowels(completions: Any, **_: Any) -> list[float | None]:
@@ -120,18 +136,19 @@ def config(tmp_path: Path, kind: type = GRPOConfig, **changes: Any) -> Any:
         "save_strategy": "no",
         "disable_tqdm": True,
         "reward_weights": [1.0, 0.5],
-        "project": "letters",
         "seed": 7,
     }
+    settings |= {"project": "letters"} if NAMES_PROJECT else {}
     return kind(**{**settings, **changes})
 
 
+_NOT_SETTINGS = (
+    "eval_dataset", "train_dataset", "reward_funcs", "rollout_func", "environment_factory",
+)  # fmt: skip
+
+
 def trainer(tmp_path: Path, rewards: Rewards, kind: type = GRPOTrainer, **changes: Any) -> Any:
-    made: dict[str, Any] = {
-        name: changes.pop(name)
-        for name in ("eval_dataset", "train_dataset", "reward_funcs", "rollout_func")
-        if name in changes
-    }
+    made: dict[str, Any] = {name: changes.pop(name) for name in _NOT_SETTINGS if name in changes}
     arguments = RLOOConfig if kind is RLOOTrainer else GRPOConfig
     made.setdefault("train_dataset", rows())
     made.setdefault("reward_funcs", rewards.functions())

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ... import capture
-from ...capture.live import error_of
 from ...model import Rollout
+from ...model.normalise import as_error
 from .._record import Later, converted, installed
 from .._repeats import Repeats
 from .._seam import Seams, Watching
@@ -165,7 +165,7 @@ class EpisodeWatch:
             rollout.start, rollout.end = self.start, ended
             if error is not None:
                 rollout.fate, rollout.fate_reason = "failed", None
-                rollout.error = error_of(error)
+                rollout.error = as_error(error)
             self._name(rollout, n, len(found))
             if episode.rows and not self.is_eval:
                 rollout.key = rows.add(episode)

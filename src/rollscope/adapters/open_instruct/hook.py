@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ... import capture
-from ...capture.live import error_of
 from ...model import Rollout
+from ...model.normalise import as_error
 from .._arrays import numbers, on_host
 from .._record import Later, converted
 from .._repeats import Repeats
@@ -314,4 +314,4 @@ def _end(rollout: Rollout, group: _Arrived, step: int | None) -> None:
         rollout.fate_reason = f"stale: weights of step {group.result.model_step} at step {step}"
     elif group.outcome == "failed":
         rollout.fate = "failed"
-        rollout.error = None if group.error is None else error_of(group.error)
+        rollout.error = None if group.error is None else as_error(group.error)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ... import capture
-from ...capture.live import error_of
+from ...model.normalise import as_error
 from .._arrays import numbers, on_host
 from .._record import Recorder, converted
 from .._repeats import Repeats
@@ -174,7 +174,7 @@ class SkyRLRecorder(Recorder):
     ) -> None:
         for rollout in failed(given, step=step, version=version):
             rollout.fate = "failed"
-            rollout.error = error_of(error)
+            rollout.error = as_error(error)
             rollout.error.kind = "infrastructure"
             rollout.start, rollout.end = started, time.time()
             self._own_key(rollout)

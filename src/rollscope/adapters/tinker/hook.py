@@ -29,6 +29,7 @@ from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilde
 from ... import capture
 from ...capture.settings import setting
 from ...model import Error
+from ...model.normalise import as_error
 from .._record import Later, converted
 from .._seam import Seams, Watcher, Watching
 from . import loop
@@ -374,9 +375,6 @@ def _grade(notes: Notes, convo: Any, rubric: Any, /) -> Watching:
 
 
 def _error(error: BaseException | None, kind: str) -> Error:
-    whose: str | None = kind
     if isinstance(error, asyncio.CancelledError):
-        whose = None
-    elif isinstance(error, TimeoutError):
-        whose = "limit"
-    return Error(kind=whose, type=type(error).__name__, text=str(error))
+        return as_error(error)
+    return as_error(error, "limit" if isinstance(error, TimeoutError) else kind)

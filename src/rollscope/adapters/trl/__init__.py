@@ -5,9 +5,10 @@
     trainer.train()
 
 TRL itself keeps only the completions of the last batch before a logging step. The adapter watches
-two methods of this trainer. `_calculate_rewards` sees rows, messages, ids and the reward of each
-function. `_generate_and_score_completions` returns the same rows with advantages and log
-probabilities. What goes in and what comes out is not changed.
+methods of this trainer. `_generate` tells the ids that the model was shown, `_calculate_rewards`
+the rows, messages, ids and the reward of each function. `_generate_and_score_completions` returns
+rows with advantages and log probabilities, and `_prepare_inputs` those that go into the loss. What
+goes in and what comes out is not changed.
 
 `step` is the step that the rollouts are generated for, counted as TRL's logs and its
 `completions_*.parquet` count it: the first is 1. `policy_version` is how often the weights had

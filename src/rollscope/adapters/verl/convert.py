@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from ...model import Error, Message, Rollout, Span, ToolCall, prompt_task
+from ...model import Message, Rollout, Span, ToolCall, prompt_task
 from ...model.chat import from_chat
+from ...model.normalise import as_error
 from .._decode import decode
 from .._messages import after_prompt, split
 
@@ -277,7 +278,7 @@ def _add_unfinished(rollout: Rollout, job: Job, tokenizer: Any, problems: list[s
 def _add_error(rollout: Rollout, job: Job) -> None:
     error, kind = job.error, job.error_kind
     rollout.fate = "failed"
-    rollout.error = Error(kind=kind, type=type(error).__name__, text=str(error) or None)
+    rollout.error = as_error(error, kind)
     cancelled = type(error).__name__ in ("CancelledError", "TimeoutError")
     reason = "the reward could not be computed" if kind == "grader" else "the agent loop raised"
     rollout.fate_reason = "cancelled" if cancelled else reason

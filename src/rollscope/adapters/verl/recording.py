@@ -14,8 +14,9 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ...capture.context import Here, here, inside
-from ...capture.live import LiveRollout, error_of
+from ...capture.live import LiveRollout
 from ...model import Span, ToolCall
+from ...model.normalise import as_error
 from .._record import Later
 from .._seam import Watching
 from .convert import Generation, Job
@@ -80,7 +81,7 @@ def _end(job: Job, span: Span, result: Any = None, error: BaseException | None =
     span.end = time.time()
     prompt = span.meta.pop("prompt_ids", None)
     if error is not None:
-        span.error = error_of(error)
+        span.error = as_error(error)
         return
     span.outputs = snapshot(result)
     if prompt is not None and getattr(result, "token_ids", None) is not None:
