@@ -19,7 +19,7 @@ help:
 	@echo "make generated write what is made from the code: tables of the docs, types of the page"
 	@echo "make viewer    build the web page into the package (needs npm)"
 	@echo "make wheel     build the wheel, with the viewer inside"
-	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them)"
+	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them; ALL=1: older versions too)"
 
 setup: $(READY)
 
@@ -39,13 +39,14 @@ $(PEERS): requirements/base.txt requirements/peers.txt pyproject.toml
 	$(TRY) $(PEERS_PY) $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Programs that read our exports. They live apart because one of them needs an older engine, and
-# Rollscope is not installed there.
+# Programs that read our exports, and some whose files we import. They live apart because one of them
+# needs an older engine, and Rollscope is not installed there.
 READERS := .venv-readers/.ready
 
-$(READERS): requirements/readers.txt
+$(READERS): requirements/readers.txt requirements/readers.nodeps.txt
 	$(PYTHON) -m venv .venv-readers
 	$(TRY) .venv-readers/bin/python $(PIP) -r requirements/readers.txt
+	$(TRY) .venv-readers/bin/python $(PIP) --no-deps -r requirements/readers.nodeps.txt
 	@touch $@
 
 lint: setup
@@ -57,7 +58,7 @@ test: lint viewer viewer-tests chromium $(PEERS) $(READERS)
 	$(PY) -m pytest -n 2 --dist loadfile --ignore=tests/browser
 	$(PY) -m pytest -n 2 --dist loadfile tests/browser  # apart: the browser keeps an event loop
 	$(PEERS_PY) -m pytest -n 2 --dist loadfile tests/peers  # the sinks, against the real systems
-	.venv-readers/bin/python -m pytest --confcutdir=tests/readers tests/readers  # exports, opened
+	.venv-readers/bin/python -m pytest --confcutdir=tests/readers tests/readers  # exports opened, files imported
 
 # Finds code that works only if answers come soon: here they come late, in any order, to a slow browser.
 .PHONY: races
@@ -111,7 +112,7 @@ wheel: setup viewer
 	$(PY) -m hatchling build -t wheel -d dist
 
 trainers: setup
-	$(PY) tests/trainers/run.py $(T)
+	$(PY) tests/trainers/run.py $(T) $(if $(ALL),--all)
 
 bench: $(PEERS) wheel
 	$(PEERS_PY) bench

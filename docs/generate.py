@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rollscope.capture import background, settings
 from rollscope.model import redact
-from rollscope.model.schema import ROLLOUTS, TABLES
+from rollscope.model.schema import DERIVED, ROLLOUTS, TABLES, Column
 from rollscope.query import keys, syntax
 from rollscope.query.facets import FACETS, HISTOGRAMS
 from rollscope.server.openapi import describe
@@ -65,15 +65,17 @@ TITLES = {
     "spans": "one row a timed call inside a rollout",
     "facts": "what was learned about a rollout after it was written",
     "metrics": "the trainer's own numbers, one row a step and name",
+    "checked": "one row a rollout (or step) and subject; what its checks answered",
+    "findings": "where something was found, one row a finding",
 }
 
 
 HEAD = ("column", "type", "what it is")
 
 
-def tables() -> str:
+def tables(shown: dict[str, tuple[Column, ...]]) -> str:
     made = []
-    for name, found in TABLES.items():
+    for name, found in shown.items():
         rows = [(f"`{c.name}`", c.type, c.doc) for c in found]
         made.append(f"### `{name}.parquet`: {TITLES[name]}\n\n{table(HEAD, rows)}")
     return "\n" + "\n\n".join(made) + "\n"
@@ -132,7 +134,7 @@ def sink_options() -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/format.md": {"tables": tables},
+    "docs/format.md": {"tables": lambda: tables(TABLES), "derived": lambda: tables(DERIVED)},
     "docs/query.md": {"keys": query_keys, "aliases": aliases, "grammar": grammar},
     "docs/configuration.md": {
         "options": options,

@@ -21,7 +21,7 @@ SCREENS = {
     "tokens": ("view=tokens&stream=logprob", ".strip .head b"),
     "table": ("s=table", "[role=option]"),
     "group": ("s=group", "article"),
-    "compare": ("s=compare&ids={best},{worst}", ".turn.first"),
+    "compare": ("s=compare&ids={best},{worst}", ".turn"),
     "tasks": ("s=tasks", "table, [role=row], .page"),
     "task": ("s=task&task={task}", ".cell"),
     "fate": ("s=fate", ".stage"),

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..model import Message, Rollout, show
+from ..model.chat import as_text
 from ..model.conversation import tool_calls
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]", re.UNICODE)
@@ -106,7 +107,7 @@ def text_of(message: Message) -> str:
     """What a message says, tool calls included, as one text to compare."""
     lines = [_parted(message)]
     for call in tool_calls(message):
-        lines.append(f"→ {call.name or ''}({_json(call.arguments)})")
+        lines.append(f"→ {call.name or ''}({as_text(call.arguments)})")
     return "\n".join(line for line in lines if line)
 
 
@@ -270,7 +271,3 @@ def _common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 def _equal(x: Any, y: Any) -> bool:
     return bool(x == y or (x != x and y != y))
-
-
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

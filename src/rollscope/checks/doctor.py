@@ -14,6 +14,7 @@ import msgspec
 from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
 from ..store import listing, paths, writers
+from ..store.fold import left_out
 from ..store.read.reader import Reader
 from ..store.runs import RunInfo
 from ..store.writers import WriterInfo
@@ -45,6 +46,7 @@ def examine(reader: Reader) -> Iterator[Finding]:
     for problem in reader.problems():
         yield Finding("error", f"{problem.path}: {problem.text}")
     yield from _orphans(reader)
+    yield from _left_out(reader)
     yield from _doubles(reader)
     yield from _shared_steps(reader)
     yield from _misfits(reader)
@@ -149,6 +151,15 @@ def _orphans(reader: Reader) -> Iterator[Finding]:
             f"{found[0]:,} facts about {found[1]:,} rollouts that were never logged, "
             f"e.g. {found[2]}; they are kept",
             advice="the process that logs and the one that annotates must share launch and key",
+        )
+
+
+def _left_out(reader: Reader) -> Iterator[Finding]:
+    """Facts that are shown nowhere, because there is no place that could hold them."""
+    for kind, why, count, example in reader.connection.execute(left_out()).fetchall():
+        yield Finding(
+            "warning",
+            f"{count:,} {kind} facts {why}, e.g. of {example}; they are kept, but not shown",
         )
 
 

@@ -27,6 +27,8 @@ COMMANDS = {
     "task": ("finding", "show one task through training"),
     "show": ("reading", "read one rollout"),
     "diff": ("reading", "show where two rollouts part"),
+    "scan": ("checking", "let checks look at what nobody has looked at yet"),
+    "findings": ("checking", "what checks found: a table, or the findings of one check"),
     "import": ("importing", "bring in rollouts that other programs wrote"),
     "export": ("exporting", "write rollouts for other programs and systems"),
     "bundle": ("running", "make a static site of rollouts for any web server or bucket"),
@@ -76,9 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     args = _parse(argv)
     if args.version:
-        from importlib.metadata import version
+        from ..server.version import VERSION
 
-        print(f"rollscope {version('rollscope')}")
+        print(f"rollscope {VERSION}")
         return 0
     if args.command is None:
         parser().print_help()

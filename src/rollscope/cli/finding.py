@@ -108,8 +108,7 @@ def group(args: argparse.Namespace) -> int:
     with opened(args) as store:
         siblings = store.group(args.id)
         if args.json:
-            for row in siblings:
-                json_line(row.asdict())
+            _print_rows(siblings, True)
             return 0
         first = siblings[0]
         console().print(
@@ -139,12 +138,11 @@ def group(args: argparse.Namespace) -> int:
 def task(args: argparse.Namespace) -> int:
     """One task across steps: how often it was solved, and where to look."""
     with opened(args) as store:
-        cells = store.task_history(args.task, query=text(args))
+        cells = list(store.task_history(args.task, query=text(args)))
         if not cells:
             raise Failed(f"no rollout of task {args.task!r}")
         if args.json:
-            for cell in cells:
-                json_line(cell)
+            _print_rows(cells, True)
             return 0
         places = itertools.groupby(cells, key=lambda c: (c.run, c.split, c.step))
         table(

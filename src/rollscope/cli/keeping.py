@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from . import render
 from .opening import opened, root
 from .output import Failed, console, json_line, progress, say
+
+if TYPE_CHECKING:
+    from ..query import Store
+    from ..query.runs import RunSummary
 
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
@@ -28,9 +33,7 @@ def compact(args: argparse.Namespace) -> int:
 
     root(args)  # it writes, so it refuses an address
     with opened(args) as store:
-        runs = [r for r in store.runs() if args.run in (None, f"{r.project}/{r.run}")]
-    if args.run and not runs:
-        raise Failed(f"no run {args.run!r}; rollscope ls lists them")
+        runs = _runs(store, args.run)
     refused = 0
     with progress("compacting", len(runs)) as update:
         for number, run in enumerate(runs, 1):
@@ -48,15 +51,20 @@ def compact(args: argparse.Namespace) -> int:
     return int(refused > 0)
 
 
+def _runs(store: Store, name: str | None) -> list[RunSummary]:
+    """The run of this name, or all."""
+    found = [run for run in store.runs() if name in (None, f"{run.project}/{run.run}")]
+    if name and not found:
+        raise Failed(f"no run {name!r}; rollscope ls lists them")
+    return found
+
+
 def rm(args: argparse.Namespace) -> int:
     from ..store.runs import remove_run
 
     folder = root(args)
     with opened(args) as store:
-        found = [r for r in store.runs() if f"{r.project}/{r.run}" == args.run]
-    if not found:
-        raise Failed(f"no run {args.run!r}; rollscope ls lists them")
-    run = found[0]
+        (run,) = _runs(store, args.run)
     if not args.yes:
         if not sys.stdin.isatty():
             raise Failed(f"this removes {run.rollouts:,} rollouts; confirm with --yes", 2)

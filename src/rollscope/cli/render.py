@@ -11,12 +11,12 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
 from ..model import Message, Part, Rollout, ToolCall, conversation
+from ..model.chat import as_text as as_text
 from ..model.schema import scalars
 
 ROLE_COLOURS = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
@@ -138,10 +138,6 @@ def message_lines(
         yield _call(call, full)
     if stream and coloured is None:
         yield Text(f"no stream {stream!r} with token ends here", style="dim")
-
-
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 # -- pieces ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .exporting import add_redact, redactor
 from .opening import add_query, following, how_to_record, mirror, opened, root, text
 from .output import Failed, progress, say
 
@@ -16,15 +17,10 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name == "bundle":
         add_query(command)
         command.add_argument("--out", required=True, help="folder to make, e.g. site/")
-        command.add_argument(
-            "--redact",
-            action="append",
-            default=[],
-            metavar="NAMES",
-            help="clean out emails,keys,phones,ips,module:function,regex=...; may be repeated",
-        )
+        add_redact(command)
         return
     command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
+    command.add_argument("--no-scan", action="store_true", help="no checks look at new rollouts")
     if name == "view":
         add_query(command)
         command.add_argument("--no-browser", action="store_true", help="do not open a browser")
@@ -52,10 +48,20 @@ def demo(args: argparse.Namespace) -> int:
         if error.name != "numpy":
             raise
         raise Failed(str(error), 2) from None
+    _look(args)
     if args.no_view:
         return 0
     args.query = ["project:demo"]
     return view(args)
+
+
+def _look(args: argparse.Namespace) -> None:
+    """Checks look at the demo, as they would at any run."""
+    from ..checks import scan
+
+    with opened(args) as store, progress("looking", None) as update:
+        report = scan(store, "project:demo", progress=update)
+    say(f"checks found {report.findings:,} things in {report.rollouts:,} rollouts")
 
 
 def view(args: argparse.Namespace) -> int:
@@ -72,6 +78,7 @@ def view(args: argparse.Namespace) -> int:
             query=text(args),
             allow_labels=None if local else False,
             tend=local,
+            scan=not args.no_scan,
         )
     return 0
 
@@ -91,13 +98,13 @@ def serve(args: argparse.Namespace) -> int:
             hosts=args.name,
             allow_labels=(args.allow_labels or None) if remote is None else False,
             tend=remote is None,
+            scan=not args.no_scan,
         )
     return 0
 
 
 def bundle(args: argparse.Namespace) -> int:
     from ..server import bundle as make
-    from .exporting import redactor
 
     _, clean = redactor(args)
     with opened(args) as store, progress("bundling", None) as update:

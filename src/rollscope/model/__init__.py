@@ -4,6 +4,7 @@ Nothing here knows files, trainers or HTTP.
 """
 
 from .facts import fold, tags
+from .finding import Finding
 from .identity import id_maker, keyed_id, prompt_task
 from .normalise import normalise
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
@@ -12,6 +13,7 @@ from .tokens import Tokens
 __all__ = [
     "Error",
     "Fact",
+    "Finding",
     "Message",
     "Part",
     "Rollout",

@@ -217,6 +217,11 @@ FIELDS = tuple(column for column in ROLLOUTS if column.source == "field")
 SCALARS = tuple(column.name for column in FIELDS if column.is_scalar and column.match != "time")
 """Words and numbers that tell of a rollout what other systems can filter by."""
 
+HAS_ERROR = "({})".format(
+    " OR ".join(f'r."{c.name}" IS NOT NULL' for c in ROLLOUTS if c.source == "error")
+)
+"""In SQL: did the rollout `r` fail with an error?"""
+
 PROSE = tuple(column.name for column in FIELDS if column.match == "contains")
 """Those that are sentences, and may repeat what somebody wrote."""
 
@@ -305,3 +310,40 @@ TABLES = {
     "facts": FACTS,
     "metrics": METRICS,
 }
+
+CHECKED = (
+    Column("project", "VARCHAR", "Project."),
+    Column("run", "VARCHAR", "Run."),
+    Column("split", "VARCHAR", "Split."),
+    Column("step", "BIGINT", "Training step at which it was asked for."),
+    Column("rollout", "VARCHAR", "Id of the rollout; null: a step as a whole."),
+    Column(
+        "subject", "VARCHAR",
+        "Which checks looked: those of a `rollout`, of its `group`, or of its `step`.",
+    ),
+    Column("found", "VARCHAR[]", "Ids of the checks that found something, sorted."),
+    Column("unobserved", "VARCHAR[]", "Ids of the checks that had no evidence to look at, sorted."),
+    Column("signature", "VARCHAR", "What was looked at: while it is the same, nobody looks again."),
+    Column("digest", "MAP(VARCHAR, DOUBLE)", "Numbers that checks of groups and steps go on with."),
+)  # fmt: skip
+
+FINDINGS = (
+    Column("project", "VARCHAR", "Project."),
+    Column("run", "VARCHAR", "Run."),
+    Column("split", "VARCHAR", "Split."),
+    Column("step", "BIGINT", "Training step."),
+    Column("rollout", "VARCHAR", "Id of the rollout; null: it is about the step."),
+    Column("subject", "VARCHAR", "What the check looked at: `rollout`, `group` or `step`."),
+    Column("check", "VARCHAR", "Id of the check."),
+    Column("version", "INTEGER", "Version of the check."),
+    Column("message", "INTEGER", "Number of the message; null: the whole rollout."),
+    Column("start", "INTEGER", "First character in the message's text; null: the whole message."),
+    Column("end", "INTEGER", "The character after the last."),
+    Column("first_token", "INTEGER", "First token of the message."),
+    Column("end_token", "INTEGER", "The token after the last."),
+    Column("value", "DOUBLE", "The number that was judged."),
+    Column("text", "VARCHAR", "What was found, in one sentence."),
+)
+
+DERIVED = {"checked": CHECKED, "findings": FINDINGS}
+"""The tables of what checks found. They can be thrown away and made again."""

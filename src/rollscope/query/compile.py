@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from . import keys, values
+from . import flags, keys, values
 from .keys import Asked
 from .match import TextTerm, contains, message_has, message_may_have
 from .sql import FALSE, TRUE, Sql, all_of, any_of
@@ -156,6 +156,8 @@ class _Compiler:
             return Sql(f"{_VERSION_LOW} IS NOT NULL")
         if key.name == "error":
             return any_of(Sql(f'r."{column}" IS NOT NULL') for column in key.columns)
+        if key.name in flags.KEYS:
+            return flags.has(key.name)
         if key.kind == "member":
             return Sql(f"len({key.sql}) > 0")
         value = (
@@ -179,7 +181,7 @@ class _Compiler:
             return _json_test(json_value(asked), test)
         if key.kind == "member":
             assert isinstance(test, Text)
-            return _member(key.sql, test)
+            return flags.holds(key.name, test) if key.name in flags.KEYS else _member(key.sql, test)
         return scalar_test(expression(asked), test, key.kind == "contains", key.whole)
 
     def text_term(self, role: str | None, test: Text | None) -> Sql:

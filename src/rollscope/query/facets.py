@@ -9,7 +9,7 @@ import msgspec
 
 from rollscope.model.schema import ROLLOUTS
 
-from . import keys
+from . import flags, keys
 from .compile import Query, expression, json_value
 from .engine import Engine, select, with_hits
 from .keys import Asked
@@ -145,6 +145,11 @@ def values(
     engine: Engine, query: Query, name: str, beginning: str = "", limit: int = 20
 ) -> list[FacetValue]:
     """Values of a key that begin so, the commonest first: for completion."""
+    asked = keys.named(name)
+    if asked is not None and asked.key.name in flags.KEYS:
+        known = flags.ids(engine, query, asked.key.name)
+        named = [(id, n) for id, n in known if id.lower().startswith(beginning.lower())]
+        return [FacetValue(id, count) for id, count in named[:limit]]
     asked = _facet_key(name)
     value = expression(asked)
     if asked.key.kind == "member":
@@ -160,18 +165,14 @@ def values(
 
 
 def _facet_key(name: str) -> Asked:
-    asked = keys.named(name)
-    if asked is None:
-        raise keys.unknown(name, name, 0, len(name))
+    asked = keys.asked(name)
     if asked.key.kind in ("text", "any", "json") or not asked.key.sql:
         raise ValueError(f"the values of {name} cannot be counted")
     return asked
 
 
 def _number_key(name: str) -> Asked:
-    asked = keys.named(name)
-    if asked is None:
-        raise keys.unknown(name, name, 0, len(name))
+    asked = keys.asked(name)
     if asked.key.kind not in ("number", "time", "json") or not asked.key.sql:
         raise ValueError(f"{name} is no number")
     return asked
@@ -206,6 +207,8 @@ def _count_each(engine: Engine, query: Query, values: list[Sql]) -> list[list[tu
 
 
 def _count_member(engine: Engine, query: Query, asked: Asked) -> list[tuple[Any, int]]:
+    if asked.key.name == "flag" and engine.reader.found.any:
+        return list(flags.counted(engine, query))
     column = asked.key.sql
     inner = select(query, Sql(f"CASE WHEN len({column}) > 0 THEN {column} ELSE [NULL] END AS list"))
     sql = Sql("SELECT entry, count(*) FROM (SELECT unnest(list) AS entry FROM ({})) GROUP BY 1")

@@ -9,6 +9,7 @@ import msgspec
 from rollscope.model import grouping
 from rollscope.model.grouping import GROUP, IS_ALONE, NAME
 
+from . import flags
 from .compile import Query
 from .engine import Engine, select
 from .rows import COLUMNS, Row, Rows
@@ -19,7 +20,9 @@ _PLACE = (*grouping.FIELDS, "launch", "index", "superseded")
 
 def row(engine: Engine, id: str) -> Row:
     """The thin row of a rollout, superseded or not."""
-    return _row(engine, id, COLUMNS)
+    found = _row(engine, id, COLUMNS)
+    flags.added(engine, [(found.id, found)])
+    return found
 
 
 def siblings(engine: Engine, id: str) -> Rows:
@@ -37,7 +40,9 @@ def siblings(engine: Engine, id: str) -> Rows:
         'ORDER BY r."index" NULLS LAST, r."attempt" NULLS LAST, r."id"'
     )
     rows = engine.rows(sql.fill(all_of(same)))
-    return Rows(Row(COLUMNS, row) for row in rows)
+    found = Rows(Row(COLUMNS, row) for row in rows)
+    flags.added(engine, ((row.id, row) for row in found))
+    return found
 
 
 class Neighbours(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rollscope.model.schema import TABLES
+from rollscope.model.schema import DERIVED, TABLES
 
 from .results import Result
 from .sql import Sql
@@ -59,7 +59,7 @@ def _check(cursor: Any, statement: str) -> None:
         raise SqlRefused(f"the SQL cannot be read: {parsed.get('error_message', '')}")
     if len(parsed["statements"]) != 1:
         raise SqlRefused(f"exactly one SELECT is run, found {len(parsed['statements'])} statements")
-    known = set(TABLES) | {name.lower() for name in _ctes(parsed)}
+    known = {*TABLES, *DERIVED} | {name.lower() for name in _ctes(parsed)}
     for node in _objects(parsed):
         _check_node(node, known)
 
@@ -73,7 +73,7 @@ def _check_node(node: dict[str, Any], known: set[str]) -> None:
     if kind == "BASE_TABLE":
         name = str(node.get("table_name", ""))
         if name.lower() not in known or node.get("schema_name") or node.get("catalog_name"):
-            raise SqlRefused(f"no table {name!r} here (there are {', '.join(TABLES)})")
+            raise SqlRefused(f"no table {name!r} here (there are {', '.join((*TABLES, *DERIVED))})")
     elif kind == "TABLE_FUNCTION":
         name = str((node.get("function") or {}).get("function_name", ""))
         if name.lower() not in _TABLE_FUNCTIONS:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from rollscope.model import Rollout, conversation
+from rollscope.model.chat import as_text
 
 from .match import TextTerm
 from .values import Text
@@ -76,8 +77,7 @@ def _said(rollout: Rollout) -> Iterator[Said]:
         for call in conversation.tool_calls(message):
             told = call.arguments
             if told is not None:
-                text = told if isinstance(told, str) else msgspec.json.encode(told).decode()
-                yield Said(n, "tool_calls", message.role, text)
+                yield Said(n, "tool_calls", message.role, as_text(told))
 
 
 _Bounds = tuple[int, int]

@@ -104,6 +104,8 @@ _COMPUTED = [
         "",
         ("error_kind", "error_type", "error_text"),
     ),
+    Key("unobserved", "member", "Checks that had no evidence to look at.", "", ()),
+    Key("clear", "member", "Checks that looked and found nothing.", "", ()),
     Key("superseded", "bool", "Replaced by a later launch?", 'r."superseded"', ("superseded",)),
     Key("validate", "bool", "verl's word: true is split eval.", "r.\"split\" = 'eval'", ("split",)),
     Key("text", "text", "Text, tool arguments or tool results of any message.", "", ()),
@@ -140,6 +142,14 @@ def named(text: str) -> Asked | None:
     """The key that a text such as `meta.lang` names, or None."""
     pieces = key_pieces(text)
     return None if pieces is None else find(pieces)
+
+
+def asked(text: str) -> Asked:
+    """The key that is asked for by itself, or an error that names the nearest ones."""
+    found = named(text)
+    if found is None:
+        raise unknown(text, text, 0, len(text))
+    return found
 
 
 def known(pieces: tuple[str, ...], query: str, start: int, end: int) -> Asked:

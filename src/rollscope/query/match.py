@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rollscope.model import Message, conversation
+from rollscope.model.chat import as_text
 
 from .sql import Sql, all_of, any_of
 from .values import Text
@@ -108,7 +109,7 @@ def searched(message: Message) -> Iterator[str]:
     for value in (*written, *(part.data for part in parts)):
         if value is None:
             continue
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        text = as_text(value)
         yield text
         try:
             inside = msgspec.json.decode(text)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rollscope.model.grouping import GROUP, IS_ALONE
+from rollscope.model.schema import HAS_ERROR
 
 from .compile import Query
 from .engine import Engine, select
@@ -57,8 +58,7 @@ _QUANTILES = """(quantile_cont(r."reward", [0.1, 0.25, 0.5, 0.75, 0.9])
 _RIBBON = f"""r."step", count(*), count(*) FILTER (isfinite(r."reward")),
     avg(r."reward") FILTER (isfinite(r."reward")), {_QUANTILES}[1], {_QUANTILES}[-1],
     count(*) FILTER (r."truncated"),
-    count(*) FILTER (r."error_kind" IS NOT NULL OR r."error_type" IS NOT NULL
-        OR r."error_text" IS NOT NULL),
+    count(*) FILTER ({HAS_ERROR}),
     avg(r."response_tokens"), r."project", r."run", r."split",
     count(*) FILTER (r."reward" IS NOT NULL AND NOT isfinite(r."reward")), {_QUANTILES}"""
 
@@ -113,13 +113,11 @@ def funnel(engine: Engine, query: Query) -> list[Tally]:
     for name, terms in _FUNNEL.items():
         count = sum(n for fate, _, scored, n in rows if _reached(fate, scored) >= _STAGES[name])
         lost = [
-            Tally(
-                reason or fate or "not known", n, _joined(query.text, _loss(fate, reason, scored))
-            )
+            Tally(reason or fate or "not known", n, joined(query.text, _loss(fate, reason, scored)))
             for fate, reason, scored, n in rows
             if _reached(fate, scored) == _STAGES[name] - 1
         ]
-        stages.append(Tally(name, count, _joined(query.text, terms), lost))
+        stages.append(Tally(name, count, joined(query.text, terms), lost))
     return stages
 
 
@@ -130,7 +128,7 @@ def fates(engine: Engine, query: Query) -> list[Tally]:
     ends = []
     for fate in dict.fromkeys(fate for fate, _, _ in rows):
         mine = [(reason, n) for other, reason, n in rows if other == fate]
-        found = _joined(query.text, _one("fate", fate))
+        found = joined(query.text, _one("fate", fate))
         reasons = [
             Tally(reason, n, f"{found} {_one('fate_reason', reason)}")
             for reason, n in mine
@@ -176,17 +174,14 @@ class Failure(msgspec.Struct, frozen=True):
 
 def failures(engine: Engine, query: Query, examples: int = 3) -> list[Failure]:
     """Failures by whose fault it was and the error's type, the commonest first."""
-    errored = (
-        '(r."error_kind" IS NOT NULL OR r."error_type" IS NOT NULL OR r."error_text" IS NOT NULL)'
-    )
     columns = Sql(
-        f'{errored}, r."error_kind", r."error_type", count(*), arg_max(r."error_text", '
+        f'{HAS_ERROR}, r."error_kind", r."error_type", count(*), arg_max(r."error_text", '
         f'r."time"), min(r."step"), max(r."step"), '
         f'list(r."id" ORDER BY r."time" DESC NULLS LAST, r."id")[:{int(examples)}]'
     )
     rows = engine.rows(
         select(query, columns, Sql("GROUP BY 1, 2, 3 ORDER BY 4 DESC, 2, 3"),
-               Sql(f'{errored} OR r."truncated"'))
+               Sql(f'{HAS_ERROR} OR r."truncated"'))
     )  # fmt: skip
     made = []
     for with_error, kind, type, count, text, first, last, ids in rows:
@@ -195,7 +190,7 @@ def failures(engine: Engine, query: Query, examples: int = 3) -> list[Failure]:
             kind, terms = "limit", "truncated:true error:none"
         elif kind is None and type is None:
             terms += " has:error"
-        found = _joined(query.text, terms)
+        found = joined(query.text, terms)
         made.append(Failure(kind, type, count, text, first, last, ids, found))
     return made
 
@@ -210,7 +205,7 @@ def failure_kinds(query: Query, failures: Iterable[Failure]) -> list[Tally]:
         terms = "has:error error_kind:none" if kind is None else exactly("error_kind", kind)
         if kind == "limit":
             terms = "error_kind:limit OR (truncated:true error:none)"
-        kinds.append(Tally(kind or "not known", count, _joined(query.text, terms)))
+        kinds.append(Tally(kind or "not known", count, joined(query.text, terms)))
     return sorted(kinds, key=lambda kind: -kind.count)
 
 
@@ -228,7 +223,7 @@ def exactly(key: str, value: str) -> str:
     return f'{key}:"{plain}"'
 
 
-def _joined(*queries: str) -> str:
+def joined(*queries: str) -> str:
     """All of them together, as a person would write it."""
     parts = [query.strip() for query in queries if query.strip()]
     parts = [f"({part})" if re.search(r"(?<!\S)OR(?!\S)", part) else part for part in parts]

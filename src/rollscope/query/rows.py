@@ -76,6 +76,10 @@ class Row:
         known = [f"{n}={self._values[n]!r}" for n in shown if self._values.get(n) is not None]
         return f"Row({', '.join(known)})"
 
+    def add_flags(self, found: Sequence[str]) -> None:
+        """Checks found something: their ids are added to those that were annotated."""
+        self._values["flags"] = sorted({*(self._values["flags"] or ()), *found})
+
     def asdict(self) -> dict[str, Any]:
         """A plain dict of the columns that were asked for."""
         return dict(self._values)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from . import flags
 from .compile import Query, hits_of
 from .engine import Engine, select
 from .rows import Row
@@ -125,12 +126,14 @@ class Search:
 
     def _tell(self, sql: Sql) -> list[Row]:
         """The rows that were not told yet."""
-        rows = []
+        rows, told = [], []
         for id, *values in self._rows(sql):
             if id not in self._told and self._left != 0:
                 self._told.add(id)
                 self._left = None if self._left is None else self._left - 1
                 rows.append(Row(self._columns, values))
+                told.append(id)
+        flags.added(self._engine, zip(told, rows, strict=True))
         return rows
 
     def _rows(self, sql: Sql) -> list[tuple[Any, ...]]:

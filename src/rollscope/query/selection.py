@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, overload
 
 from rollscope.model import show
 
+from . import flags
 from .compile import Query
 from .engine import Engine, select
 from .order import Order
@@ -143,6 +144,13 @@ class Selection:
         self, offset: int, limit: int, beyond: Sql | None = None
     ) -> list[tuple[Row | None, _SortValues]]:
         """Rows from a place on, each with its values of the order's columns."""
+        found = self._unflagged(offset, limit, beyond)
+        flags.added(self._engine, ((values[-1], row) for row, values in found))
+        return found
+
+    def _unflagged(
+        self, offset: int, limit: int, beyond: Sql | None
+    ) -> list[tuple[Row | None, _SortValues]]:
         for _ in range(_TRIES):
             reader = self._fresh().reader
             version = reader.version
@@ -246,7 +254,10 @@ class Selection:
         return Sql(", ".join(f'r."{name}"' for name in self.columns))
 
     def _sql(self) -> Sql:
-        return select(self.query, self._columns(), self._tail())
+        columns = self._columns()
+        if "flags" in self.columns and self._engine.reader.found.any:
+            columns = Sql(columns.text.replace('r."flags"', f'{flags.ALL_FLAGS} AS "flags"'))
+        return select(self.query, columns, self._tail())
 
     def _tail(self) -> Sql:
         limit = "" if self.limit is None else f" LIMIT {int(self.limit)}"

@@ -14,28 +14,29 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rollscope.model import Message, Rollout, Span
+from rollscope.model import Finding, Message, Rollout, Span
 from rollscope.model.solved import SOLVED, Kind
 
 from . import facets as counted
-from . import groups, guarded, notes, overview, writing
+from . import findings, flags, groups, guarded, notes, overview, writing
 from . import runs as run_list
 from . import tasks as task_list
 from .compile import Query, compile_query
 from .engine import Engine
 from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
+from .findings import Findings
 from .groups import Neighbours
 from .notes import Note
 from .order import DEFAULT_ORDER, parse_order
-from .overview import Failure, RibbonStep, Tally
+from .overview import Failure, RibbonStep, Tally, exactly, joined
 from .results import Result
 from .rows import COLUMNS, OpenedRollout, Row, Rows
 from .runs import RunSummary
 from .search import Search
 from .selection import Selection
 from .sql import Sql
-from .tasks import Cell, Task
+from .tasks import Task
 from .writing import Written
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from rollscope.store.read.reader import Reader
 
 T = TypeVar("T")
+
+_HISTORY = "run,split,step,index"
 
 
 class Store:
@@ -158,7 +161,9 @@ class Store:
         found = self.reader.opened(id, most) or self.reader.opened(self.find(id), most)
         if found is None:
             raise NotFound(f"no rollout {id!r}")
-        return OpenedRollout(Row(COLUMNS, [found.row[name] for name in COLUMNS]), found.rollout)
+        row = Row(COLUMNS, [found.row[name] for name in COLUMNS])
+        flags.added(self.engine, [(row.id, row)])
+        return OpenedRollout(row, found.rollout)
 
     def outline(self, id: str) -> list[Sketch]:
         """Every message of a rollout in a few words and numbers, without its body."""
@@ -184,6 +189,10 @@ class Store:
     def notes(self, id: str) -> list[Note]:
         """Labels, flags and notes about a rollout and its messages, as they hold now."""
         return notes.notes(self.engine, id)
+
+    def findings_of(self, id: str) -> list[Finding]:
+        """What checks found about a rollout, dismissed or not, in the order of its messages."""
+        return findings.of_rollout(self.engine, self.find(id))
 
     # -- many rollouts ---------------------------------------------------------------------
 
@@ -247,10 +256,28 @@ class Store:
         return task_list.with_previews(self.engine, tasks)
 
     def task_history(
-        self, task: str | int, dataset: str | None = None, query: str = ""
-    ) -> list[Cell]:
-        """Every rollout of one task, across runs, splits and steps."""
-        return task_list.history(self.engine, self.query(query), str(task), dataset)
+        self,
+        task: str | int,
+        dataset: str | None = None,
+        query: str = "",
+        *,
+        limit: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+    ) -> Selection:
+        """Every rollout of one task, by run, split, step and place."""
+        terms = [exactly("task", str(task))]
+        terms += [exactly("dataset", dataset)] if dataset is not None else []
+        found = joined(query, *terms)
+        return self.rollouts(found, order=_HISTORY, limit=limit, columns=columns)
+
+    # -- checks ----------------------------------------------------------------------------
+
+    def findings(self, query: str = "") -> Findings:
+        """What checks found in a selection: iterate it, or take its `counts()`.
+
+        Nothing is computed here: `rollscope scan`, the viewer, or `rollscope.checks.scan` looks.
+        """
+        return Findings(self.engine, self.query(query))
 
     # -- at a glance -----------------------------------------------------------------------
 

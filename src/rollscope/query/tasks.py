@@ -141,37 +141,3 @@ def with_previews(engine: Engine, tasks: Sequence[Task]) -> list[Task]:
     rows = engine.rows(Sql(_PREVIEWS, ([task.task for task in tasks],)))
     found = {(dataset, task): preview or None for dataset, task, preview in rows}
     return [replace(task, preview=found.get((task.dataset, task.task))) for task in tasks]
-
-
-class Cell(msgspec.Struct, frozen=True):
-    """One rollout in the history of a task."""
-
-    id: str
-    project: str | None
-    run: str | None
-    split: str | None
-    step: int | None
-    index: int | None
-    attempt: int | None
-    reward: float | None
-    advantage: float | None
-    fate: str | None
-    truncated: bool | None
-    error_kind: str | None
-    turns: int | None
-    response_tokens: int | None
-
-
-def history(
-    engine: Engine, query: Query, task: str, dataset: str | None = None, limit: int = 20_000
-) -> list[Cell]:
-    """Every rollout of a task in a selection, by run, split, step and index."""
-    also = Sql('r."task" = ?', (task,))
-    if dataset is not None:
-        also = Sql('r."task" = ? AND r."dataset" = ?', (task, dataset))
-    columns = ", ".join(f'r."{name}"' for name in Cell.__struct_fields__)
-    tail = Sql(
-        'ORDER BY r."project", r."run", r."split", r."step" NULLS LAST, r."index" NULLS LAST, '
-        f'r."attempt" NULLS LAST, r."id" LIMIT {int(limit)}'
-    )
-    return [Cell(*row) for row in engine.rows(select(query, Sql(columns), tail, also))]

@@ -9,10 +9,11 @@ import msgspec
 from ..checks import align
 from ..checks.align import Words, text_of
 from ..model import Message, Rollout
+from ..model.normalise import finite
 from . import params as p
 from . import shapes as s
 from .desk import Desk
-from .rows import number, thin
+from .rows import thin
 
 
 def compare(desk: Desk, ask: p.CompareOf) -> s.Compared:
@@ -41,14 +42,10 @@ def _compared(
         aligned=rows,
         first=None if first is None else s.FirstDifference(row=first, char=min(offsets, default=0)),
         differences=[
-            s.DifferingField(key=name, values=[_json_safe(v) for v in values])
+            s.DifferingField(key=name, values=finite(msgspec.to_builtins(values)))
             for name, values in fields.items()
         ],
     )
-
-
-def _json_safe(value: Any) -> Any:
-    return number(value) if isinstance(value, float) else msgspec.to_builtins(value)
 
 
 def _aligned_rows(rollouts: list[Rollout], alignments: list[Any]) -> list[s.Aligned]:
@@ -74,14 +71,14 @@ def _aligned_rows(rollouts: list[Rollout], alignments: list[Any]) -> list[s.Alig
         same = all(pair is not None and pair.same for pair in pairs_here)
         differing = next((q for q in pairs_here if q is not None and not q.same and q.pieces), None)
         mine = _words(differing.pieces, "only_a") if differing else _whole(message)
-        sides = [s.Side(n=n, role=message.role, name=message.name, words=mine)]
+        sides = [_side(n, message, mine)]
         for other, pair in zip(rollouts[1:], pairs_here, strict=True):
             if pair is None or pair.b is None:
                 sides.append(s.Side())
                 continue
             theirs = other.messages[pair.b]
             words = _words(pair.pieces, "only_b") if pair.pieces else _whole(theirs)
-            sides.append(s.Side(n=pair.b, role=theirs.role, name=theirs.name, words=words))
+            sides.append(_side(pair.b, theirs, words))
         rows.append(s.Aligned(same=same, sides=sides))
         rows += _extras(rollouts, extra, n)
     return rows
@@ -100,11 +97,13 @@ def _extras(
                 sides.append(s.Side())
                 continue
             message = other.messages[found[place]]
-            sides.append(
-                s.Side(n=found[place], role=message.role, name=message.name, words=_whole(message))
-            )
+            sides.append(_side(found[place], message, _whole(message)))
         rows.append(s.Aligned(same=False, sides=sides))
     return rows
+
+
+def _side(n: int, message: Message, words: list[s.ShownWords]) -> s.Side:
+    return s.Side(n=n, role=message.role, name=message.name, words=words)
 
 
 SHOWN = 60_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from ..model.normalise import finite
 from ..model.schema import ROLLOUTS, Column
 from ..query.rows import COLUMNS as ALL
 from ..query.rows import Row
@@ -31,12 +31,7 @@ COLUMNS = columns()
 
 def number(value: Any) -> s.Number:
     """A number as JSON can carry it."""
-    if value is None:
-        return None
-    known = float(value)
-    if math.isfinite(known):
-        return known
-    return "NaN" if math.isnan(known) else "Infinity" if known > 0 else "-Infinity"
+    return None if value is None else finite(float(value))
 
 
 def _shape(column: Column) -> Callable[[Any], Any] | None:

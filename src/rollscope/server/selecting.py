@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from ..adapters import HOW_TO_RECORD
 from ..model.grouping import ORDER as GROUP_ORDER
 from ..query import keys as query_keys
-from ..query.overview import StepNumbers, exactly
+from ..query.overview import StepNumbers
 from ..query.selection import Selection
 from ..query.tasks import ordered
 from . import params as p
@@ -191,12 +191,8 @@ def tasks(desk: Desk, ask: p.TasksOf) -> s.Tasks:
 
 def history(desk: Desk, ask: p.HistoryOf) -> s.History:
     """One task: every rollout of it, by run, step and place."""
-    terms = exactly("task", ask.task)
-    if ask.dataset is not None:
-        terms += " " + exactly("dataset", ask.dataset)
-    q = f"({ask.q}) {terms}" if ask.q.strip() else terms
-    selection = desk.store.rollouts(
-        q, order="run,split,step,index", limit=ask.limit, columns=(*COLUMNS, "reference")
+    selection = desk.store.task_history(
+        ask.task, ask.dataset, ask.q, limit=ask.limit, columns=(*COLUMNS, "reference")
     )
     found = list(selection)
     rows = [thin(row) for row in found]

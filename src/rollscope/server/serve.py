@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 import webbrowser
@@ -17,6 +16,7 @@ from pathlib import Path
 from ..query import Store
 from .app import app
 from .keeper import Keeper
+from .scanning import Scanning
 from .security import is_loopback
 
 PORT = 7373
@@ -33,12 +33,14 @@ def serve(
     allow_labels: bool | None = None,
     query: str = "",
     tend: bool = True,
+    scan: bool = True,
 ) -> None:
     """Serve the viewer until interrupted.
 
     On a host other than loopback a token is demanded (made here if none is given, and printed
     once), and labels can be written only with `allow_labels`. `tend`: seal the logs of writers
-    that died, and compact; not for a folder that only mirrors another.
+    that died, and compact; not for a folder that only mirrors another. `scan`: let checks look at
+    new rollouts, in a process beside this one; not for a mirror, either.
     """
     import uvicorn
 
@@ -70,13 +72,17 @@ def serve(
     # A page that is still open when the server is stopped is no error worth a traceback.
     logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
     keeper = Keeper(opened.reader)
+    scanning = Scanning(Path(opened.reader.root))
     if tend:
         keeper.start()
+    if scan and tend:
+        scanning.start()
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
+        scanning.stop()
         if tend:
             keeper.stop()
         listening.close()
@@ -141,6 +147,4 @@ def welcome(host: str, port: int, token: str | None, query: str = "") -> str:
         lines.append(
             f"on your own machine type:  ssh -N -L {port}:localhost:{port} {user}@{machine}"
         )
-    if not sys.stdout.isatty():
-        return lines[0] if len(lines) == 1 else "\n".join(lines)
     return "\n".join(lines)

@@ -1,8 +1,5 @@
 """Which Rollscope this is."""
 
-from importlib.metadata import PackageNotFoundError, version
+from ..capture.setup import installed
 
-try:
-    VERSION = version("rollscope")
-except PackageNotFoundError:  # run from a bare checkout
-    VERSION = "0"
+VERSION = installed("rollscope") or "0"  # from a bare checkout

@@ -123,6 +123,8 @@ export const KEYS: Readonly<Record<string, { kind: Column["kind"] | "text" | "an
   "staleness": {"kind": "number", "whole": true},
   "version": {"kind": "number", "whole": true},
   "error": {"kind": "contains"},
+  "unobserved": {"kind": "member"},
+  "clear": {"kind": "member"},
   "superseded": {"kind": "bool"},
   "validate": {"kind": "bool"},
   "text": {"kind": "text"},

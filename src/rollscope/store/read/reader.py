@@ -35,6 +35,7 @@ from ..units import Unit
 from .bodies import BodyReader, RowAndRollout, Sketch, StoredRollout
 from .cancel import current
 from .contents import Contents, StoreProblem
+from .found import Found
 from .watching import WatchedRuns
 
 T = TypeVar("T")
@@ -68,6 +69,8 @@ class Reader:
     ) -> None:
         """`threads` and `memory` (bytes) bound the engine; `only` is the directory of the one
         run that is read."""
+        self.threads = threads
+        """Threads of the engine; None: as many as there are cores."""
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
         self.temporary = temporary = scratch()
         """A directory that goes with the reader. Besides the store the only one it may touch."""
@@ -83,6 +86,8 @@ class Reader:
         self._lock = threading.RLock()
         self._watching = WatchedRuns(self.root, only)
         self._contents = Contents(self._database.cursor(), self._watching, temporary)
+        self.found = Found(self._database.cursor(), self._watching, self._contents)
+        """What checks found."""
         self.refresh()
 
     def __enter__(self) -> Reader:
@@ -144,30 +149,24 @@ class Reader:
 
     def messages(self, id: str, first: int = 0, stop: int | None = None) -> list[Message]:
         """Messages `first` up to, not including, `stop` of a rollout; the rest is not loaded."""
-
-        def work(bodies: BodyReader) -> list[Message]:
-            found = bodies.find(id)
-            return [] if found is None else bodies.messages(id, found.homes, first, stop)
-
-        return self._steadily(work)
+        return self._of(id, lambda bodies, homes: bodies.messages(id, homes, first, stop))
 
     def outline(self, id: str) -> list[Sketch]:
         """Every message of a rollout in a few words and numbers, without its body."""
-
-        def work(bodies: BodyReader) -> list[Sketch]:
-            found = bodies.find(id)
-            return [] if found is None else bodies.outline(id, found.homes)
-
-        return self._steadily(work)
+        return self._of(id, lambda bodies, homes: bodies.outline(id, homes))
 
     def spans(self, id: str) -> list[Span]:
         """All spans of a rollout."""
+        return self._of(id, lambda bodies, homes: bodies.spans(id, homes))
 
-        def work(bodies: BodyReader) -> list[Span]:
-            found = bodies.find(id)
-            return [] if found is None else bodies.spans(id, found.homes)
+    def _of(self, id: str, work: Callable[[BodyReader, list[Unit]], list[T]]) -> list[T]:
+        """What the units that hold a rollout have of it; nothing if there is no such rollout."""
 
-        return self._steadily(work)
+        def found(bodies: BodyReader) -> list[T]:
+            location = bodies.find(id)
+            return [] if location is None else work(bodies, location.homes)
+
+        return self._steadily(found)
 
     def _steadily(self, work: Callable[[BodyReader], T]) -> T:
         """`work` over one state of the store: again, if a refresh came in between."""
@@ -195,6 +194,15 @@ class Reader:
         units = self._contents.units.values()
         return [str(unit.file(table)) for unit in units if table in unit.tables]
 
+    @property
+    def units(self) -> list[Unit]:
+        """The sealed units that count."""
+        return list(self._contents.units.values())
+
+    def relation(self, table: str, units: list[Unit], *, filename: bool = False) -> str | None:
+        """The rows of a table in these units; None: none has it."""
+        return self._contents.scans.relation(table, units, filename=filename)
+
     def slices(self, table: str) -> tuple[DuckDBPyConnection, list[TableSlice]]:
         """A table in pieces, the newest first and each larger than the one before.
 
@@ -219,7 +227,8 @@ class Reader:
 
     def problems(self) -> list[StoreProblem]:
         """Every file, or part of one, that is not shown, and why."""
-        return self._contents.problems()
+        derived = [StoreProblem(path, text) for path, text in self.found.problems().items()]
+        return sorted([*self._contents.problems(), *derived])
 
     def writers(self) -> list[writers.WriterInfo]:
         """Every process that wrote, of all runs."""
@@ -234,7 +243,7 @@ class Reader:
     @property
     def version(self) -> int:
         """Goes up whenever `refresh` has found something new."""
-        return self._contents.changes // 2
+        return self._contents.changes // 2 + self.found.changes
 
     @property
     def one_scan(self) -> bool:
@@ -243,18 +252,21 @@ class Reader:
 
     def is_still(self, version: int) -> bool:
         """Is the store as it was in that version, and nothing of it just changing?"""
-        return self._contents.changes == 2 * version
+        return self._contents.changes % 2 == 0 and self.version == version
 
     def refresh(self) -> bool:
         """See what changed in the store. Returns whether anything did."""
+        is_news = False
         with self._lock:
             for attempt in range(_TRIES):
                 try:
-                    return self._contents.refresh()
+                    is_news = self._contents.refresh() or is_news
+                    return self.found.refresh() or is_news
                 except (FileNotFoundError, duckdb.IOException):
                     if attempt == _TRIES - 1:
                         raise
                     self._watching.forget()
+                    self.found.forget()
                     time.sleep(0.001 * attempt)
         return False
 
@@ -266,4 +278,8 @@ class Reader:
             if self.version != version:
                 return True  # somebody else has looked meanwhile
             self._watching.forget()
-            return self.refresh() or (self._contents.find_broken(str(error)) and self.refresh())
+            self.found.forget()
+            if self.refresh():
+                return True
+            is_broken = self.found.find_broken() or self._contents.find_broken(str(error))
+            return is_broken and self.refresh()

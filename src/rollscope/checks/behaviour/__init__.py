@@ -1,0 +1,1 @@
+"""What is odd about what the policy did? One check a file."""

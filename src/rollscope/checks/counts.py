@@ -1,0 +1,41 @@
+"""The table of checks: what each says about a selection, the worst first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..query import Store
+from ..query.findings import CheckCount
+from .registry import known
+from .settings import FILE, Settings
+
+
+def counts(store: Store, query: str = "", settings: Settings | None = None) -> list[CheckCount]:
+    """The numbers of every check that looks at rollouts or groups, also of those that never did.
+
+    The worst come first: the record itself is wrong, then the largest share of what was looked at.
+    """
+    found = {count.check: count for count in store.findings(query).counts()}
+    on = enabled(store, settings)
+    total = None
+    for id in on - found.keys():
+        check = known()[id]
+        if check.subject != "step":
+            total = store.rollouts(query).count() if total is None else total
+            found[id] = CheckCount(
+                check=id, kind=check.kind, subject=check.subject, means=check.means, unlooked=total
+            )
+    return sorted(found.values(), key=_badness)
+
+
+def enabled(store: Store, settings: Settings | None = None) -> set[str]:
+    """The checks that look at any project of a store."""
+    settings = settings or Settings(Path(store.reader.root) / FILE)
+    projects = {run.project for run in store.reader.runs()} or {""}
+    return {bound.check.id for project in projects for bound in settings.bound(project)}
+
+
+def _badness(count: CheckCount) -> tuple[bool, float, str]:
+    looked = count.found + count.clear
+    is_wrong = count.kind == "record" and count.found > 0
+    return not is_wrong, -count.found / looked if looked else 0.0, count.check

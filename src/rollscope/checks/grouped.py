@@ -1,0 +1,82 @@
+"""Groups are looked at: thin rows and digests, group by group. No text is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from ..model.grouping import GROUP, IS_ALONE
+from ..query import Store
+from ..store.tables import rows
+from .look import Panel
+from .subject import Member, OneGroup
+from .unlooked import Place, UnlookedGroup
+from .worker import finding_row
+
+COLUMNS = (
+    "id", "project", "run", "launch", "step", "trained_step", "split", "dataset", "task", "group",
+    "index", "attempt", "environment", "reward", "rewards", "advantage", "stop_reason", "truncated",
+    "fate", "fate_reason", "error_kind", "error_type", "policy_version", "messages", "turns",
+    "prompt_tokens", "response_tokens", "version_min", "version_max", "time",
+)  # fmt: skip
+"""What checks of groups are told of a rollout."""
+
+
+def look_at_groups(
+    store: Store, groups: Sequence[UnlookedGroup], panel: Panel
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Rows of the two tables about the members of these groups of one run."""
+    usual = usual_sizes(store, groups[0].place)
+    with store.reader.cursor() as db:
+        db.execute("CREATE TEMP TABLE todo (id VARCHAR, number INTEGER, place INTEGER)")
+        db.execute(
+            "INSERT INTO todo SELECT unnest(ids), number, generate_subscripts(ids, 1) FROM "
+            "(SELECT unnest(?::VARCHAR[][]) AS ids, unnest(range(?)) AS number)",
+            [[group.ids for group in groups], len(groups)],
+        )
+        names = ", ".join(f'r."{name}"' for name in COLUMNS)
+        found = rows(
+            db,
+            f"SELECT t.number, c.found, c.unobserved, c.digest, {names} FROM todo t "
+            "JOIN rollouts r ON r.id = t.id JOIN flags.rows c ON c.rollout = t.id "
+            "WHERE c.subject = 'rollout' ORDER BY t.number, t.place",
+        )
+        for number, members in groupby(found, key=itemgetter("number")):
+            yield from _of_group(groups[number], list(members), usual, panel)
+
+
+def _of_group(
+    todo: UnlookedGroup, found: list[dict[str, Any]], usual: Mapping[Any, int], panel: Panel
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    members = [
+        Member(row, frozenset(row["found"]), frozenset(row["unobserved"]), row["digest"] or {})
+        for row in found
+    ]
+    first = members[0].row
+    group = OneGroup(members, usual.get(first["split"]), todo.is_settled, {}, {})
+    answers = panel.group(group)
+    for member in members:
+        answer, row = answers[member.id], member.row
+        about = {"project": row["project"], "run": row["run"], "split": row["split"],
+                 "step": row["step"], "rollout": member.id}  # fmt: skip
+        yield "checked", {
+            **about, "subject": "group", "found": sorted(answer.found),
+            "unobserved": sorted(answer.unobserved), "signature": todo.signature,
+        }  # fmt: skip
+        for finding in answer.findings:
+            yield "findings", {**about, **finding_row(finding)}
+
+
+def usual_sizes(store: Store, place: Place) -> dict[Any, int]:
+    """The commonest size of a group of a run, by split; only where most groups have it."""
+    sql = f"""
+        SELECT "split", mode(size), count(*) FILTER (size = usual) / count(*)
+        FROM (SELECT r."split", count(*) AS size, mode(count(*)) OVER (PARTITION BY r."split")
+                AS usual FROM rollouts r
+            WHERE r."project" = ? AND r."run" = ? AND NOT r.superseded AND NOT ({IS_ALONE})
+            GROUP BY {GROUP})
+        GROUP BY 1"""
+    found = store.reader.reading(lambda db: db.execute(sql, list(place)).fetchall())
+    return {split: int(size) for split, size, share in found if share > 0.5}

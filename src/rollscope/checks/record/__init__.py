@@ -1,0 +1,1 @@
+"""Is the record right? One check a file."""

@@ -1,0 +1,74 @@
+"""`scan` and `findings`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import rollscope
+from rollscope import Message, Rollout
+from rollscope.cli import main
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+LOOP = "wait, no. " * 2000
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, own_store: Path) -> Any:
+    monkeypatch.setenv("COLUMNS", "80")
+    with rollscope.init(project="p", run="r") as run:
+        for n, said in enumerate((LOOP, "42", "43")):
+            message = Message(role="assistant", content=said)
+            run.log(Rollout(id=f"r{n}", step=1, task="t", index=n, reward=n, messages=[message]))
+
+    def typed(*words: str) -> Said:
+        capfd.readouterr()
+        code = main([*words, "--dir", str(own_store)])
+        return Said(code, *capfd.readouterr())
+
+    return typed
+
+
+def test_before_a_scan_nobody_has_looked(cli: Any) -> None:
+    said = cli("findings")
+    assert (said.code, "rollscope scan looks at the rest" in said.err) == (0, True)
+    (row,) = [row for row in cli("findings", "--json").rows if row["check"] == "reply.loop"]
+    assert (row["found"], row["clear"], row["unobserved"], row["unlooked"]) == (0, 0, 0, 3)
+
+
+def test_a_scan_says_what_it_did_and_findings_are_counted_and_listed(cli: Any) -> None:
+    said = cli("scan", "--processes", "1")
+    assert said.code == 0 and "looked at 3 rollouts and 1 groups" in said.err
+    assert "nothing new to look at" in cli("scan", "--processes", "1").err
+    (row,) = [row for row in cli("findings", "--json").rows if row["check"] == "reply.loop"]
+    assert (row["found"], row["found"] + row["clear"] + row["unobserved"]) == (1, 3)
+    table = cli("findings").out
+    assert "reply.loop" in table and max(map(len, table.splitlines())) <= 80
+    said = cli("findings", "--check", "reply.loop")
+    assert said.code == 0 and said.out.startswith("r0  step 1, message 0  ")
+    (listed,) = cli("findings", "--check", "reply.loop", "--json").rows
+    assert (listed["rollout"], listed["end"]) == ("r0", len(LOOP))
+    assert "⚑" in cli("ls", "flag:reply.loop").out or "r0" in cli("ls", "flag:reply.loop").out
+
+
+def test_wrong_use_is_told(cli: Any, own_store: Path) -> None:
+    said = cli("findings", "--check", "reply.lop")
+    assert said.code == 2 and "there is no check 'reply.lop'" in said.err
+    assert cli("findings", "--check", "reply.loop").code == 1
+    assert cli("scan", "--processes", "0").code == 2
+    (own_store / "checks.toml").write_text("[reply.loop]\nratio = 'much'\n")
+    said = cli("scan")
+    assert said.code == 2 and "ratio is a number, not 'much'" in said.err
