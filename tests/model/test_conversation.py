@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollscope.model import Message, Part, Rollout, ToolCall
+from rollscope.model import Message, Part, Rollout, Tokens, ToolCall
 from rollscope.model.conversation import (
     ANSWER,
     BY_POLICY,
@@ -23,6 +23,8 @@ from rollscope.model.conversation import (
     prompt_size,
     text,
     tool_calls,
+    wrote,
+    wrote_sql,
 )
 from rollscope.model.wire import rollout_line
 
@@ -42,6 +44,11 @@ messages = st.builds(
     sampled=st.sampled_from([None, True, False]),
     parent=st.none() | st.integers(-3, 6),
     content=st.none() | words | st.lists(parts, max_size=5),
+    tokens=st.builds(lambda n: Tokens([7] * n), st.integers(1, 6)),
+    meta=st.dictionaries(
+        st.just("wrote"),
+        st.lists(st.integers(-2, 8), max_size=3) | st.sampled_from(["all", None, [0, "x"], {}]),
+    ),
 )
 conversations = st.lists(messages, max_size=6)
 
@@ -57,10 +64,13 @@ def asked(fragment: str, found: list[Message]) -> list[Any]:
             "sampled": body.get("sampled"),
             "text": body.get("content"),
             "parts": msgspec.json.encode(body["parts"]).decode() if "parts" in body else None,
+            "meta": msgspec.json.encode(body.get("meta")).decode(),
+            "ids": body["tokens"]["ids"],
         }
         for n, body in enumerate(line["rollout"].get("messages", ()))
     ]
-    types = "n BIGINT, parent INTEGER, role VARCHAR, sampled BOOLEAN, text VARCHAR, parts JSON"
+    types = "n BIGINT, parent INTEGER, role VARCHAR, sampled BOOLEAN, text VARCHAR, parts JSON, "
+    types += "meta JSON, ids INTEGER[]"
     given = f"SELECT unnest(?::STRUCT({types})[], recursive := true)"
     answers = DB.execute(f"SELECT {fragment} FROM ({given}) m ORDER BY n", [rows]).fetchall()
     return [row[0] for row in answers]
@@ -76,6 +86,14 @@ def test_what_was_said_about_a_message_counts_before_its_role() -> None:
     assert by_policy(Message(role="player", sampled=True))
     assert not by_policy(Message(role="assistant", sampled=False)), "an example in the prompt"
     assert not by_policy(Message(role="user"))
+
+
+@given(conversations)
+def test_what_the_policy_wrote_of_a_turn_is_the_same_to_the_engine(found: list[Message]) -> None:
+    begin, end = wrote_sql("len(ids)")
+    told = list(zip(asked(begin, found), asked(end, found), strict=True))
+    assert told == [wrote(m) for m in found]
+    assert all(0 <= a <= b <= len(m.tokens) for (a, b), m in zip(told, found, strict=True))
 
 
 @given(conversations)

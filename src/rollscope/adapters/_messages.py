@@ -11,7 +11,8 @@ that says which of them the policy wrote. `split` cuts it
 Every token of the row lands in exactly one message, in order. `content` is the text without
 the template's own marks; those are kept as `meta["before"]` and `meta["after"]`, and their
 tokens have no width in `ends`. So before + content + after is the text of the tokens;
-`meta["marks"]` holds the text of each token without width, by its id.
+`meta["marks"]` holds the text of each token without width, by its id, and `meta["wrote"]` which
+tokens of a turn the policy wrote, if a header or marks of the template are among them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 from ..model import Message, Part, Tokens
 from ..model.chat import from_chat
+from ..model.conversation import WROTE
 from ._arrays import same_length
 from ._decode import Decoded, decode
 
@@ -101,7 +103,18 @@ def split(
         else:
             _add_given(pieces, row, begin, end, wrote, chat if begin == 0 else None)
     messages = [_message(row, piece, fitting) for piece in pieces]
+    for message, piece in zip(messages, pieces, strict=True):
+        if piece.sampled and sampled is not None:
+            note_wrote(message, sampled[piece.begin : piece.end])
     return _named(messages, chat)
+
+
+def note_wrote(message: Message, sampled: Sequence[Any]) -> None:
+    """Remember which tokens of this turn the policy wrote, if not all."""
+    begin = next((i for i, s in enumerate(sampled) if s), 0)
+    end = len(sampled) - next((i for i, s in enumerate(reversed(sampled)) if s), 0)
+    if (begin, end) != (0, len(sampled)):
+        message.meta[WROTE] = [begin, end]
 
 
 def after_prompt(prompt: int, values: Sequence[Any] | None) -> list[Any] | None:

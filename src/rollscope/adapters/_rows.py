@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..model import Message
+from ..model.conversation import WROTE
 from ._messages import split
 
 
@@ -142,11 +143,13 @@ def _split(
         # reaches beyond the prompt was written by the policy.
         at = 0
         for message in messages:
-            at += len(message.tokens or ())
+            begin, at = at, at + len(message.tokens or ())
             if at <= branch.prompt:
                 message.sampled = False
             elif message.role == "assistant":
                 message.sampled = True
+                if begin < branch.prompt:
+                    message.meta[WROTE] = [branch.prompt - begin, at - begin]
     return messages
 
 

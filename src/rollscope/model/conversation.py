@@ -31,6 +31,32 @@ def by_policy(message: Written) -> bool:
 
 BY_POLICY = "coalesce(sampled, role = 'assistant', false)"
 
+WROTE = "wrote"
+"""Key of a message's `meta`: `[begin, end]`, those of a turn's tokens that the policy wrote. The
+others are its template's header, which is part of the prompt, and marks that came after it."""
+
+
+def wrote(message: Message) -> tuple[int, int]:
+    """Which of a turn's tokens the policy wrote: from, and up to. If nobody said, all."""
+    total = len(message.tokens or ())
+    told = message.meta.get(WROTE)
+    if not isinstance(told, Sequence) or not all(type(place) is int for place in told):
+        told = ()
+    begin, end = told if len(told) == 2 else (0, total)
+    begin = max(0, min(begin, total))
+    return begin, max(begin, min(end, total))
+
+
+def _wrote_sql(place: int, missing: str) -> str:
+    told = f"""try_cast(json_extract(meta, '$."{WROTE}"') AS BIGINT[])"""
+    return f"CASE WHEN len({told}) = 2 THEN {told}[{place}] ELSE {missing} END"
+
+
+def wrote_sql(total: str) -> tuple[str, str]:
+    """`wrote` of a message whose number of tokens is the SQL `total`."""
+    begin = f"greatest(0, least({_wrote_sql(1, '0')}, {total}))"
+    return begin, f"greatest({begin}, least({_wrote_sql(2, total)}, {total}))"
+
 
 def prompt_size(messages: Iterable[Written]) -> int:
     """How many messages come before the policy's first: all of them, if it wrote none."""

@@ -173,11 +173,11 @@ ROLLOUTS = (
         source="messages", listed=True, histogram=4, aliases=("num_turns",),
     ),
     Column(
-        "prompt_tokens", "BIGINT", "Tokens before the policy's first message.", "number",
+        "prompt_tokens", "BIGINT", "Tokens before the first that the policy wrote.", "number",
         source="messages", listed=True, title="prompt", aliases=("prompt_length",),
     ),
     Column(
-        "response_tokens", "BIGINT", "Tokens of the policy's messages.", "number",
+        "response_tokens", "BIGINT", "Tokens that the policy wrote.", "number",
         source="messages", listed=True, histogram=3, title="tokens",
         aliases=("response_length",),
     ),

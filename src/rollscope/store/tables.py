@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..model import schema
-from ..model.conversation import ANSWER, BY_POLICY, PARENT
+from ..model.conversation import ANSWER, BY_POLICY, PARENT, wrote_sql
 from ..model.tokens import KNOWN_STREAMS
 from .header import Header
 
@@ -257,9 +257,13 @@ LENGTH = "coalesce(" + ", ".join(
     f"len({q(name)})" for name in ("token_ids", "token_ends", *KNOWN_STREAMS)
 ) + ", len(map_values(streams)[1]))"  # fmt: skip
 
+_WROTE_FROM, _WROTE_TO = wrote_sql("tokens")
+
 _BRIEF = f"""
-SELECT rollout, n, {BY_POLICY} AS policy,
-    {LENGTH} AS tokens, list_min("version") AS version_min, list_max("version") AS version_max,
+SELECT rollout, n, {BY_POLICY} AS policy, {LENGTH} AS tokens,
+    CASE WHEN policy AND tokens IS NOT NULL THEN {_WROTE_FROM} END AS wrote_from,
+    CASE WHEN policy AND tokens IS NOT NULL THEN {_WROTE_TO} END AS wrote_to,
+    list_min("version") AS version_min, list_max("version") AS version_max,
     CASE WHEN tool_calls IS NOT NULL THEN json_extract_string(tool_calls, '$[*].name') END AS calls,
     CASE WHEN parts IS NOT NULL THEN json_extract_string(parts, '$[*].call.name') END AS part_calls,
     coalesce(nullif(left(CASE WHEN policy THEN {ANSWER} ELSE text END, {PREVIEW}), ''),
@@ -292,8 +296,9 @@ WITH brief AS MATERIALIZED ({_BRIEF} FROM {messages}),
 first_turn AS (SELECT rollout, min(n) AS n FROM brief WHERE policy GROUP BY rollout),
 counts AS (
     SELECT b.rollout, count(*) AS messages, count(*) FILTER (policy) AS turns,
-        sum(tokens) FILTER (f.n IS NULL OR b.n < f.n) AS prompt_tokens,
-        sum(tokens) FILTER (policy) AS response_tokens,
+        sum(CASE WHEN b.n = f.n THEN nullif(wrote_from, 0) ELSE tokens END)
+            FILTER (f.n IS NULL OR b.n <= f.n) AS prompt_tokens,
+        sum(wrote_to - wrote_from) AS response_tokens,
         list_sort(list_distinct(list_filter(flatten(list_concat(
             list(calls) FILTER (calls IS NOT NULL),
             list(part_calls) FILTER (part_calls IS NOT NULL))), lambda x: x IS NOT NULL)))

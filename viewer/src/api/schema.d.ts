@@ -594,9 +594,9 @@ export interface components {
             messages?: number | null;
             /** @description Messages that the policy wrote. */
             turns?: number | null;
-            /** @description Tokens before the policy's first message. */
+            /** @description Tokens before the first that the policy wrote. */
             prompt_tokens?: number | null;
-            /** @description Tokens of the policy's messages. */
+            /** @description Tokens that the policy wrote. */
             response_tokens?: number | null;
             /** @description Names of the tools called, sorted. */
             tools?: string[];
@@ -881,12 +881,12 @@ export interface components {
              */
             turns: number | null;
             /**
-             * @description Tokens before the policy's first message.
+             * @description Tokens before the first that the policy wrote.
              * @default null
              */
             prompt_tokens: number | null;
             /**
-             * @description Tokens of the policy's messages.
+             * @description Tokens that the policy wrote.
              * @default null
              */
             response_tokens: number | null;

@@ -8,6 +8,7 @@ from typing import Any
 from ...model import Error, Message, Rollout, Span, Tokens
 from ...model.chat import from_chat
 from .._arrays import same_length
+from .._messages import note_wrote
 
 _COMPACT = {
     "logprobs": "logprob",
@@ -170,6 +171,8 @@ def _message(
     message.tokens = _tokens(i, node, problems)
     message.end = node.get("timestamp")
     message.meta |= _known({k: v for k, v in node.items() if k not in _NODE_FIELDS})
+    if message.sampled and message.tokens is not None and message.tokens.mask is not None:
+        note_wrote(message, message.tokens.mask)
     if call is not None:
         message.stop_reason = call.get("finish_reason")
         span = call.get("time") or {}
