@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from .. import capture
@@ -57,10 +57,10 @@ class Later:
             self._begin()  # the child of a fork has no thread yet
         self._last = self._pool.submit(self._do, work, args, kwargs)
 
-    def drain(self) -> None:
-        """Wait until everything asked for so far is done."""
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until everything asked for so far is done, at most `timeout` seconds."""
         if self._last is not None and self._process == os.getpid():
-            self._last.result()
+            wait([self._last], timeout)
 
     def _do(self, work: Callable[..., Any], args: Any, kwargs: Any) -> None:
         with capture.guard(f"adapter {self.adapter}"):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +22,10 @@ from world import TOK, WORLD
 from rollscope import capture
 from rollscope.adapters import skyrl
 from rollscope.adapters.skyrl import hook
+from rollscope.capture.problems import problems
 from rollscope.model import Rollout
+
+HERE = Path(__file__).resolve().parent
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +35,8 @@ def no_run_is_left() -> Iterator[None]:
         run.finish()
 
 
-def train(store: Path, *, tasks: int = 6, dp: int = 1, **options: Any) -> Stored:
-    trainer = world.make(world.config(**options), tasks=tasks, dp=dp)
+def train(store: Path, *, tasks: int = 6, dp: int = 1, kind: Any = None, **options: Any) -> Stored:
+    trainer = world.make(world.config(**options), tasks=tasks, dp=dp, kind=kind)
     skyrl.attach(trainer)
     asyncio.run(trainer.train())
     found = Stored(store)
@@ -177,6 +183,15 @@ def test_dynamic_sampling_drops_are_told_apart_from_what_was_trained(
     assert constant and all(r.fate == "dropped" for r in constant)
 
 
+def test_a_trainer_that_generates_one_step_ahead_drops_nothing(own_store: Path) -> None:
+    found = train(own_store, kind=world.OneStepOff, tasks=8)
+    check_against_engine(found)
+    check_against_optimiser(found)
+    check_groups(found, 3)
+    assert Counter(r.fate for r in found) == {"trained": 24}
+    assert {r.trained_step - r.step for r in found} == {0, 1}
+
+
 def test_fully_async_training_tells_staleness(own_store: Path) -> None:
     found = train(own_store, is_async=True, tasks=8)
     check_against_engine(found)
@@ -266,6 +281,79 @@ def test_a_failed_call_is_recorded_and_raises_as_before(own_store: Path) -> None
         assert rollout.messages[1].content == f"question {rollout.task} ñ"
 
 
+def test_the_failing_call_is_on_disk_before_skyrl_ends_the_process(
+    own_store: Path, tmp_path: Path
+) -> None:
+    """The fully asynchronous trainer calls `os._exit` as soon as it has the error."""
+    code = """
+import asyncio, world
+from rollscope.adapters import skyrl
+trainer = world.make(world.config(is_async=True), tasks=8)
+world.WORLD.fail_on = "4/0"
+asyncio.run(skyrl.attach(trainer).train())
+"""
+    path = os.pathsep.join([str(Path(capture.__file__).parents[2]), *map(str, (HERE, HERE.parent))])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    failed = [r for r in Stored(own_store) if r.fate == "failed"]
+    assert {r.task for r in failed} == {"4"} and len(failed) == 3
+    assert {r.error.text for r in failed if r.error is not None} == {"the sandbox is gone"}
+
+
+@pytest.mark.parametrize("other", [1, 4])
+def test_rows_that_share_one_list_are_told_apart(own_store: Path, other: int) -> None:
+    """Row 0 and a sibling of it, or a row of another group."""
+    trainer = world.make(world.config(batched=True), tasks=2)
+    inner = trainer.generator.generate
+
+    async def sharing(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        made = await inner(batch, *args, **kwargs)
+        for name in ("response_ids", "loss_masks", "rollout_logprobs"):
+            made[name][other] = made[name][0]
+        return made
+
+    trainer.generator.generate = sharing
+    skyrl.attach(trainer)
+    asyncio.run(trainer.train())
+    found = Stored(own_store)
+    assert Counter(r.fate for r in found) == {"trained": 6}
+    stored = sorted((flat(r), flat(r, "advantage")[-1]) for r in found)
+    assert stored == sorted((row["ids"], row["advantages"][-1]) for row in WORLD.trained)
+
+
+def test_what_skyrl_says_nothing_about_is_let_go_of_and_counted(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "_PATIENCE", 1)
+    trainer = world.make(world.config(), tasks=8)
+    recorder = skyrl.attach(trainer)._rollscope
+    convert = trainer.convert_to_training_input
+
+    def first_group_only(output: Any, uids: Any) -> Any:
+        lists = {k: v[:3] if isinstance(v, list) else v for k, v in output.items()}
+        return convert(lists, uids[:3])
+
+    monkeypatch.setattr(
+        "skyrl.train.trainer.compute_prompt_mini_batch_boundaries", lambda uids, *_: [(0, 3)]
+    )
+    trainer.convert_to_training_input = first_group_only
+    asyncio.run(trainer.train())
+    recorder.later.drain()
+    assert len(recorder.made._calls) == 1  # of four
+    assert len(recorder.made._rows) == 6
+    told = [p for p in problems.list({}) if "it stays `scored`" in p.text]
+    assert sum(p.count for p in told) == 9
+    assert Counter(r.fate for r in Stored(own_store)) == {"trained": 12, "scored": 12}
+
+
 def test_misaligned_rows_are_unmatched_never_guessed() -> None:
     prompts = [[{"role": "user", "content": f"q{i}"}] for i in range(6)]
     given = {
@@ -328,7 +416,7 @@ def test_a_trained_row_that_nobody_made_is_counted_and_left_alone(own_store: Pat
     texts = complaints()
     assert any("1 of 6 trained rows match no rollout" in text for text in texts)
     found = Stored(own_store)
-    assert Counter(r.fate for r in found) == {"trained": 15, "dropped": 3}
+    assert Counter(r.fate for r in found) == {"trained": 15, "scored": 3}
 
 
 def test_a_sabotaged_adapter_changes_nothing(
@@ -349,9 +437,17 @@ def test_a_sabotaged_adapter_changes_nothing(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("sabotage")
 
-    for name in ("trajectories", "failed", "phase", "_copied", "_tensors", "numbers", "on_host"):
+    for name in (
+        "trajectories",
+        "failed",
+        "phase",
+        "_copied",
+        "_tensors",
+        "_trained_row",
+        "numbers",
+    ):
         monkeypatch.setattr(hook, name, broken)
-    for name in ("_made", "_trained_row", "_now", "_trained", "_record", "_drop_groups"):
+    for name in ("_made", "_known", "_now", "_trained", "_record", "_drop_groups"):
         monkeypatch.setattr(hook.SkyRLRecorder, name, broken)
     assert run(True) == plain
     assert len(Stored(own_store)) == 0

@@ -24,6 +24,9 @@ if sys.version_info < (3, 12):
 import skyrl_gym
 import tinytok
 import torch
+from skyrl.backends.skyrl_train.inference_servers.engine_utils import (
+    get_sampling_params_for_backend,
+)
 from skyrl.train.config import (
     AlgorithmConfig,
     GeneratorConfig,
@@ -34,6 +37,7 @@ from skyrl.train.config import (
 )
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+from skyrl.train.generators.utils import prepare_generator_input
 from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils.tracking import Tracking
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -221,6 +225,36 @@ def config(
     return cfg
 
 
+class OneStepOff(RayPPOTrainer):
+    """Trains on a batch while it generates the next one, like SkyRL's `examples/train/async`."""
+
+    async def train(self) -> None:
+        ready: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
+        self.init_weight_sync_state()
+        self.global_step = 1
+        for _ in range(self.cfg.trainer.epochs):
+            ahead = asyncio.create_task(self._generate_ahead(ready))
+            for _ in range(len(self.train_dataloader)):
+                output, uids = await ready.get()
+                batch = self.convert_to_training_input(output, uids)
+                batch = await asyncio.to_thread(self.fwd_logprobs_values_reward, batch)
+                batch = self.compute_advantages_and_returns(batch)
+                await asyncio.to_thread(self.train_critic_and_policy, batch)
+                self.tracker.log(self.all_metrics, step=self.global_step)
+                self.global_step += 1
+            await ahead
+
+    async def _generate_ahead(self, ready: asyncio.Queue[Any]) -> None:
+        options = self.cfg.generator
+        for prompts in self.train_dataloader:
+            params = get_sampling_params_for_backend("vllm", options.sampling_params)
+            given, uids = prepare_generator_input(
+                prompts, options.n_samples_per_prompt, params, "guess", "train", self.global_step
+            )
+            made = await self.generate(given)
+            await ready.put(self.postprocess_generator_output(made, uids))
+
+
 class NotingTracker(Tracking):
     """SkyRL's own tracker, on the console; what it is given is noted."""
 
@@ -234,11 +268,12 @@ def tracker(cfg: SkyRLTrainConfig) -> Tracking:
     return NotingTracker(trainer.project_name, trainer.run_name, trainer.logger, cfg)
 
 
-def make(cfg: SkyRLTrainConfig, *, tasks: int = 6, dp: int = 1) -> Any:
+def make(cfg: SkyRLTrainConfig, *, tasks: int = 6, dp: int = 1, kind: Any = None) -> Any:
     """A trainer on real classes; the forward pass and the optimiser are the fake ones."""
     WORLD.__init__()  # type: ignore[misc]
     torch.manual_seed(0)
-    kind = FullyAsyncRayPPOTrainer if cfg.trainer.fully_async.enabled else RayPPOTrainer
+    is_async = cfg.trainer.fully_async.enabled
+    kind = kind or (FullyAsyncRayPPOTrainer if is_async else RayPPOTrainer)
     trainer = kind(
         cfg=cfg,
         tracker=tracker(cfg),

@@ -3,24 +3,24 @@
 | seam | tells |
 |---|---|
 | `generator.generate` | every rollout, of training and evaluation, kept or not |
+| `handle_dynamic_sampling` | groups that are dropped or replaced |
+| `_collect_generation_mini_batch` (fully async) | groups that are dropped: no variance |
 | `convert_to_training_input` | which rows are trained on |
 | `compute_advantages_and_returns` | advantages and the trainer's log probabilities |
 | `train_critic_and_policy` | that they really were trained on |
-| `_collect_generation_mini_batch` (fully async) | groups that are dropped: no variance |
 | `tracker.log` | metrics |
 
-A training row carries no id in SkyRL's default mode. We know it by its list object, which SkyRL
-passes on through filtering and concatenation. Where rows are copied (merged turns, replaced
-samples), we know it by trajectory id and tokens. If neither finds it, it is counted and left
-alone.
+A row is dropped only where SkyRL says so: a trainer may generate one batch while it trains on
+another. `calls` says which rollout a row is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import capture
 from ...model.normalise import as_error
@@ -28,6 +28,7 @@ from .._arrays import numbers, on_host
 from .._record import Recorder, converted
 from .._repeats import Repeats
 from .._seam import Watcher, Watching
+from .calls import GenerateCall, MadeRow, MadeRows, TrainedRow
 from .convert import Trajectory, failed, phase, trajectories
 
 _STREAMS = {
@@ -37,31 +38,17 @@ _STREAMS = {
 }
 """SkyRL's tensors of one number per response token, and our streams."""
 
+_PATIENCE = 16
+"""After so many batches, a rollout is let go of that SkyRL has said nothing about."""
 
-class _GenerateCall:
-    """One `generate` call of training, until it is known what became of all its rollouts."""
-
-    def __init__(self, made: Mapping[str, Any]) -> None:
-        self.responses = list(made["response_ids"])  # keeps the objects, and so their ids, alive
-        self.found: list[Trajectory] = []
-        self.open: set[int] = set()
-        """Numbers of the trajectories in `found` whose end is not known yet."""
-
-
-class _TrainedRow(NamedTuple):
-    call: _GenerateCall | None
-    row: int
-    uid: str
-    tid: Any
-    prompt: list[int]
-    response: list[int]
-    mask: list[int]
+_FLUSH = 10.0
+"""Seconds that a failing call may wait for the disk. SkyRL ends the process right after it."""
 
 
 class _Batch:
     """What is trained on in one step."""
 
-    def __init__(self, step: int | None, rows: list[_TrainedRow]) -> None:
+    def __init__(self, step: int | None, rows: list[TrainedRow]) -> None:
         self.step = step
         self.rows = rows
         self.tensors: dict[str, Any] = {}
@@ -74,8 +61,9 @@ class SkyRLRecorder(Recorder):
         super().__init__("skyrl", trainer)
         self.is_async = hasattr(trainer, "_collect_generation_mini_batch")
         self.batch: _Batch | None = None
-        self.calls: list[_GenerateCall] = []
-        self.rows: dict[int, tuple[_GenerateCall, int]] = {}
+        self.made = MadeRows()
+        self.collected: list[tuple[Any, MadeRow]] = []
+        """Rows that dynamic sampling has kept until its batch is full, with their list objects."""
         self.numbers = itertools.count()
         self.repeats = Repeats()
 
@@ -84,6 +72,7 @@ class SkyRLRecorder(Recorder):
     def watchers(self) -> dict[str, Watcher]:
         found: dict[str, Watcher] = {
             "generator.generate": self.generate,
+            "handle_dynamic_sampling": self.sampling,
             "convert_to_training_input": self.training_input,
             "compute_advantages_and_returns": self.advantages,
             "train_critic_and_policy": self.training,
@@ -101,17 +90,17 @@ class SkyRLRecorder(Recorder):
             made = yield
         except BaseException as error:
             self._failed(input_batch, step, version, started, error)
+            if not isinstance(error, asyncio.CancelledError):
+                self._flush()
             raise
         self._made(input_batch, made, step, version, started)
 
     def training_input(self, generator_output: Any, uids: Any) -> Watching:
         self.batch = None
+        made = self.made.named(generator_output, uids)
         self.batch = _Batch(
             getattr(self.trainer, "global_step", None),
-            [
-                self._trained_row(generator_output, uids, i)
-                for i in range(len(generator_output["response_ids"]))
-            ],
+            [_trained_row(generator_output, uids, i, row) for i, row in enumerate(made)],
         )
         yield
 
@@ -125,6 +114,21 @@ class SkyRLRecorder(Recorder):
         batch, self.batch = self.batch, None
         if batch is not None:
             self.later(self._trained, batch)
+
+    def sampling(self, generator_output: Any, uids: Any) -> Watching:
+        given = self._known(generator_output, uids)
+        output, kept_uids, is_incomplete = yield
+        if is_incomplete:  # what was collected waits in the trainer; without it, all is thrown away
+            state = self.trainer.dynamic_sampling_state or {}
+            output = state.get("collected_generator_output")
+            kept_uids = state.get("collected_uids")
+        kept = [] if output is None else self._known(output, kept_uids)
+        left = {row for _, row in kept}
+        gone = [row for _, row in [*self.collected, *given] if row not in left]
+        self.collected = kept if is_incomplete else []
+        kind = self.trainer.cfg.trainer.algorithm.dynamic_sampling.type
+        if gone:
+            self.later(self._dropped, gone, f"dynamic sampling ({kind})")
 
     def mini_batch(self) -> Watching:
         kept, dropped, exhausted = yield
@@ -161,10 +165,7 @@ class SkyRLRecorder(Recorder):
     def _made(self, given: Any, made: Any, step: Any, version: Any, started: float) -> None:
         call = None
         if phase(given)[0] != "eval":
-            call = _GenerateCall(made)
-            self.calls.append(call)
-            for i, response in enumerate(call.responses):
-                self.rows[id(response)] = (call, i)
+            call = self.made.add(given, made)
         self.later(
             self._record, call, _copied(given), _copied(made), step, version, started, time.time()
         )
@@ -180,27 +181,25 @@ class SkyRLRecorder(Recorder):
             self._own_key(rollout)
             self.run.log(rollout)
 
-    def _trained_row(self, output: Any, uids: Sequence[Any], i: int) -> _TrainedRow:
-        response = output["response_ids"][i]
-        call, row = self.rows.get(id(response), (None, -1))
-        tids = output.get("trajectory_ids")
-        return _TrainedRow(
-            call,
-            row,
-            str(uids[i]) if i < len(uids) else "",
-            tids[i] if tids is not None and i < len(tids) else None,
-            list(output["prompt_token_ids"][i]),
-            list(response),
-            list(output["loss_masks"][i]),
-        )
+    def _flush(self) -> None:
+        """Write what is known. The fully asynchronous trainer ends with `os._exit`."""
+        began = time.monotonic()
+        self.later.drain(_FLUSH)
+        if not self.run.flush(max(began + _FLUSH - time.monotonic(), 0.0)):
+            text = f"a call failed, and after {_FLUSH:.0f} s not all was written"
+            capture.report("adapter skyrl", text)
+
+    def _known(self, output: Any, uids: Sequence[Any]) -> list[tuple[Any, MadeRow]]:
+        """The rows of an output that `generate` made, with their list objects."""
+        rows = zip(output["response_ids"], self.made.named(output, uids), strict=True)
+        return [(response, row) for response, row in rows if row is not None]
 
     def _drop_groups(self, groups: Iterable[Any], reason: str) -> None:
-        found = [
-            self.rows[id(response)]
-            for group in groups
-            for response in group.generator_output["response_ids"]
-            if id(response) in self.rows
-        ]
+        found = []
+        for group in groups:
+            output = group.generator_output
+            uids = [group.uid] * len(output["response_ids"])
+            found += [row for _, row in self._known(output, uids)]
         if found:
             self.later(self._dropped, found, reason)
 
@@ -208,7 +207,7 @@ class SkyRLRecorder(Recorder):
 
     def _record(
         self,
-        call: _GenerateCall | None,
+        call: GenerateCall | None,
         given: Mapping[str, Any],
         made: Mapping[str, Any],
         step: int | None,
@@ -230,8 +229,7 @@ class SkyRLRecorder(Recorder):
         for trajectory in found:
             self._own_key(trajectory.rollout)
         if call is not None:
-            call.found = found
-            call.open = set(range(len(found)))
+            call.hold(found)
         self.run.log([trajectory.rollout for trajectory in found])
 
     def _own_key(self, rollout: Any) -> None:
@@ -248,7 +246,7 @@ class SkyRLRecorder(Recorder):
         used: dict[int, tuple[Trajectory, list[tuple[int, int]]]] = {}
         lost = 0
         for i, row in enumerate(batch.rows):
-            place = self._place(row)
+            place = self.made.place(row)
             if place is None:
                 lost += 1
                 continue
@@ -260,27 +258,10 @@ class SkyRLRecorder(Recorder):
             )
         for trajectory, rows in used.values():
             self._annotate(batch, trajectory, rows)
-        self._close({id(trajectory) for trajectory, _ in used.values()})
-        if not self.is_async:  # what this step generated and did not train on is gone
-            rest = [t for call in self.calls for n, t in enumerate(call.found) if n in call.open]
-            kind = getattr(self.trainer.cfg.trainer.algorithm.dynamic_sampling, "type", None)
-            reason = f"dynamic sampling ({kind})" if kind else "not in the training batch"
-            self._end(rest, reason)
-
-    def _place(self, row: _TrainedRow) -> tuple[Trajectory, int] | None:
-        """The rollout of a trained row, and where its response begins among its tokens."""
-        if row.call is not None:
-            for trajectory in row.call.found:
-                if row.row in trajectory.rows:
-                    begin, length = trajectory.joined.responses[trajectory.rows.index(row.row)]
-                    return (trajectory, begin) if length == len(row.response) else None
-            return None
-        for call in self.calls:
-            for trajectory in call.found:
-                at = _begin(trajectory, row) if _is_named(trajectory, row) else None
-                if at is not None:
-                    return trajectory, at
-        return None
+        self.made.close(trajectory for trajectory, _ in used.values())
+        for _ in range(self.made.grow_older(_PATIENCE)):
+            text = f"a rollout was neither trained on in {_PATIENCE} steps nor dropped"
+            capture.report("adapter skyrl", f"{text}: it stays `scored`")
 
     def _annotate(self, batch: _Batch, trajectory: Trajectory, rows: list[tuple[int, int]]) -> None:
         streams: dict[str, list[Any]] = {}
@@ -303,24 +284,24 @@ class SkyRLRecorder(Recorder):
             streams=streams,
         )
 
-    def _dropped(self, rows: list[tuple[_GenerateCall, int]], reason: str) -> None:
-        found = {id(t): t for call, row in rows for t in call.found if row in t.rows}
-        self._end(list(found.values()), reason)
-
-    def _end(self, found: list[Trajectory], reason: str) -> None:
-        for trajectory in found:
+    def _dropped(self, rows: list[MadeRow], reason: str) -> None:
+        found = [row.call.of_row.get(row.number) for row in rows]
+        ended = {id(t): t for t in found if t is not None}.values()
+        for trajectory in ended:
             self.run.annotate(key=trajectory.rollout.key, fate="dropped", fate_reason=reason)
-        self._close({id(trajectory) for trajectory in found})
+        self.made.close(ended)
 
-    def _close(self, ended: set[int]) -> None:
-        """Forget rollouts whose end is known, and calls without any rollouts left."""
-        for call in self.calls:
-            call.open -= {n for n, trajectory in enumerate(call.found) if id(trajectory) in ended}
-        done = [call for call in self.calls if call.found and not call.open]
-        self.calls = [call for call in self.calls if call not in done]
-        for call in done:
-            for response in call.responses:
-                self.rows.pop(id(response), None)
+
+def _trained_row(output: Any, uids: Sequence[Any], i: int, made: MadeRow | None) -> TrainedRow:
+    tids = output.get("trajectory_ids")
+    return TrainedRow(
+        made,
+        str(uids[i]) if i < len(uids) else "",
+        tids[i] if tids is not None and i < len(tids) else None,
+        list(output["prompt_token_ids"][i]),
+        list(output["response_ids"][i]),
+        list(output["loss_masks"][i]),
+    )
 
 
 def _copied(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,19 +324,3 @@ def _tensors(data: Any, rows: int) -> dict[str, Any]:
         if values is not None and len(values) >= rows:
             found[stream] = values[:rows].copy()
     return found
-
-
-def _is_named(trajectory: Trajectory, row: _TrainedRow) -> bool:
-    rollout = trajectory.rollout
-    if rollout.group is None or rollout.group.partition("#")[0].rpartition("/")[2] != row.uid:
-        return False
-    return row.tid is None or rollout.index == row.tid.repetition_id
-
-
-def _begin(trajectory: Trajectory, row: _TrainedRow) -> int | None:
-    """Where exactly these tokens lie, at the beginning of a response of the rollout."""
-    ids = [i for m in trajectory.rollout.messages if m.tokens is not None for i in m.tokens.ids]
-    for begin, _ in trajectory.joined.responses:
-        if ids[begin : begin + len(row.response)] == row.response:
-            return begin
-    return None
