@@ -38,3 +38,51 @@ def test_a_log_that_lost_what_its_writer_had_written_is_told(own_store: Path, ho
         log.write_bytes(log.read_bytes()[: size // 2] if how == "cut" else b"")
     words = "was removed" if how == "removed" else "was cut"
     assert any(words in text and f"{size:,} bytes" in text for text in errors(own_store))
+
+
+def said(store: Path, level: str) -> list[str]:
+    with Reader(store) as reader:
+        return [found.text for found in examine(reader) if found.level == level]
+
+
+def start(name: str, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    """One start of a script that logs a rollout for each key."""
+    monkeypatch.setenv("ROLLSCOPE_LAUNCH", name)
+    with rollscope.init(project="p", run="r") as run:
+        run.log([Rollout(key=k, step=1, task="t", index=int(k)) for k in keys])
+
+
+def test_rollouts_that_had_one_id_are_counted(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("a", monkeypatch, "0123")
+    assert not said(own_store, "warning")
+    start("b", monkeypatch, "0120123")
+    assert said(own_store, "warning") == ["launch b logged 7 rollouts, and 4 are there"]
+
+
+def test_what_each_launch_logged_and_what_of_it_is_shown_is_told(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("a", monkeypatch, "0123")
+    start("b", monkeypatch, "01")
+    (note,) = said(own_store, "note")
+    assert note.endswith("2 launches: a logged 4, 2 shown; b logged 2, 2 shown")
+    with Reader(own_store) as reader:
+        shown = reader.connection.execute("SELECT count(*) FROM rollouts WHERE NOT superseded")
+        assert shown.fetchone() == (4,)
+
+
+def test_a_script_that_ran_twice_is_not_said_to_be_shown_once(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("process-a", "process-b"):
+        start(name, monkeypatch, "0123")
+    (note,) = said(own_store, "note")
+    assert note.endswith("process-a logged 4, 4 shown; process-b logged 4, 4 shown")
+    store = rollscope.open(own_store)
+    try:
+        first = next(iter(store.rollouts()))
+        assert [row.index for row in store.group(first.id)] == [0, 1, 2, 3]
+    finally:
+        store.close()

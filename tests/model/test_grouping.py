@@ -34,6 +34,7 @@ rollouts = st.lists(
         task=st.sampled_from([None, "7", 7, "a"]),
         group=names,
         environment=names,
+        launch=names,
     ),
     max_size=12,
 )
@@ -95,5 +96,7 @@ def test_a_group_is_the_trainers_own_or_a_task_of_a_dataset_and_environment() ->
     assert group_of(task) == group_of(Rollout(run="r", step=1, task=7, dataset="math"))
     assert group_of(task) != group_of(Rollout(run="r", step=1, task="7", dataset="code"))
     assert group_of(task) != group_of(Rollout(run="r", step=2, task="7", dataset="math"))
+    again = Rollout(run="r", step=1, group="uid", launch="second")
+    assert group_of(one) != group_of(again), "the same script gives the same names"
     assert name_of(Rollout(group="7")) != name_of(Rollout(task="7")), "a task is no group's name"
     assert name_of(Rollout(id="a")) != name_of(Rollout(id="b")), "without either one is alone"

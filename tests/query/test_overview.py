@@ -159,6 +159,18 @@ def test_group_is_siblings_by_index(store: Store) -> None:
     assert [row.id for row in store.group("r8")] == ["r8"]
 
 
+def test_the_same_group_of_another_start_of_the_script_is_another_group() -> None:
+    rows = [
+        {"id": launch + str(n), "run": "one", "step": 1, "group": "g", "launch": launch,
+         "index": n, "reward": float(n)}
+        for launch in "ab" for n in range(2)
+    ]  # fmt: skip
+    store = Store(reader=Tables(rows))
+    assert [row.id for row in store.group("a1")] == ["a0", "a1"]
+    assert store.neighbours("a0").after == "b0" and store.neighbours("b1").before == "a0"
+    assert store.ribbon()[0].groups == 2
+
+
 def test_neighbours_walk_all_groups_of_run_and_split(store: Store) -> None:
     walked, at = ["r0"], "r0"
     while (after := store.neighbours(at).after) is not None:

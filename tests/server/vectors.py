@@ -180,7 +180,7 @@ MORE = [
     "(what OR deep) -step:1..3", "see OR step:0", "-what", "-(what see)", "time:>2025-11-16 what",
 ]  # fmt: skip
 UNBUNDLED = [
-    "launch:x", "key:x", "worker:none", "writer:none", "meta.lang:zh", "has:meta", "start:none",
+    "worker:x", "key:x", "worker:none", "writer:none", "meta.lang:zh", "has:meta", "start:none",
     "end:>5", "sampling.temperature:1", "has:reference", "step:1 -meta.lang:zh",
 ]  # fmt: skip
 WRONG = [
@@ -194,7 +194,7 @@ ORDERS = [
     "fate_reason", "duration", "staleness", "-rewards.format", "step,-reward",
     "-step,group,task,index", "score,global_step", "validate,-index", "",
 ]  # fmt: skip
-WRONG_ORDERS = ["tool", "meta.level", "text", "stpe", "step,version", "launch"]
+WRONG_ORDERS = ["tool", "meta.level", "text", "stpe", "step,version", "worker"]
 
 
 def queries() -> list[str]:
@@ -232,7 +232,8 @@ TASK_ORDERS = [
 def vectors() -> dict[str, Any]:
     """Everything that the file holds."""
     with tempfile.TemporaryDirectory() as directory:
-        with patch.dict(os.environ, {"ROLLSCOPE_QUIET": "1", "ROLLSCOPE_SEAL": "off"}):
+        settings = {"QUIET": "1", "SEAL": "off", "LAUNCH": "first"}
+        with patch.dict(os.environ, {f"ROLLSCOPE_{name}": v for name, v in settings.items()}):
             record(Path(directory))
         store = Store(directory)
         try:

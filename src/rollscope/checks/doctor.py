@@ -6,7 +6,8 @@ describes each in plain words and says what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -20,6 +21,9 @@ from ..store.runs import RunInfo
 from ..store.writers import WriterInfo
 
 Level = Literal["ok", "note", "warning", "error"]
+
+Launch = tuple[str, str, str]
+"""Project, run, and the launch's name."""
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +52,7 @@ def examine(reader: Reader) -> Iterator[Finding]:
     yield from _orphans(reader)
     yield from _left_out(reader)
     yield from _doubles(reader)
-    yield from _shared_steps(reader)
+    yield from _launches(reader, infos)
     yield from _misfits(reader)
 
 
@@ -176,8 +180,37 @@ def _doubles(reader: Reader) -> Iterator[Finding]:
         )
 
 
-def _shared_steps(reader: Reader) -> Iterator[Finding]:
-    """Steps that two launches made: a restart repeated them, or two jobs share a run's name."""
+def _launches(reader: Reader, infos: Iterable[WriterInfo]) -> Iterator[Finding]:
+    """What each launch logged against what is there of it, and what of that is shown."""
+    logged: Counter[Launch] = Counter()
+    unknown = set()  # a writer that has not finished may have counted less than it wrote
+    for info in infos:
+        logged[info.project, info.run, info.launch] += info.counters.recorded
+        if info.finished is None:
+            unknown.add((info.project, info.run, info.launch))
+    found = reader.connection.execute(
+        "SELECT project, run, launch, count(*), count(*) FILTER (NOT superseded) "
+        "FROM rollouts GROUP BY ALL ORDER BY min(time)"
+    ).fetchall()
+    counts = {(p, r, launch): (there, shown) for p, r, launch, there, shown in found}
+    for place, number in logged.items():
+        there = counts.get(place, (0, 0))[0]
+        if number > there and place not in unknown:
+            yield Finding(
+                "warning",
+                f"launch {place[2]} logged {number:,} rollouts, and {there:,} are there",
+                f"{place[0]}/{place[1]}",
+                "if no file was lost, several had one id. A key must name one rollout of its "
+                "launch: add step, split or attempt to it",
+            )
+    yield from _shared_steps(reader, counts)
+
+
+_MOST_LAUNCHES = 5
+
+
+def _shared_steps(reader: Reader, counts: Mapping[Launch, tuple[int, int]]) -> Iterator[Finding]:
+    """Steps that several launches made: a restart repeated them, or a script ran again."""
     rows = reader.connection.execute(
         "SELECT project, run, min(step), max(step), count(*), max(n) FROM ("
         "  SELECT project, run, split, step, count(DISTINCT launch) AS n FROM rollouts "
@@ -185,12 +218,18 @@ def _shared_steps(reader: Reader) -> Iterator[Finding]:
     ).fetchall()
     for project, run, first, last, steps, launches in rows:
         where = f"step {first}" if first == last else f"{steps} steps between {first} and {last}"
+        own = [(name, *n) for (p, r, name), n in counts.items() if (p, r) == (project, run)]
+        told = [f"{name} logged {there:,}, {shown:,} shown" for name, there, shown in own]
+        if len(own) > _MOST_LAUNCHES:
+            told = ["...", *told[-_MOST_LAUNCHES:]]
+        is_hidden = any(shown < there for _, there, shown in own)
         yield Finding(
             "note",
-            f"{where} were made by up to {launches} launches; repeated rollouts are shown once, "
-            "from the later launch",
+            f"{where} were made by up to {launches} launches: {'; '.join(told)}",
             f"{project}/{run}",
-            "`launch:` in a query shows the older ones, too",
+            "what a later launch made again is shown with `launch:` in a query"
+            if is_hidden
+            else "each has groups of its own",
         )
 
 

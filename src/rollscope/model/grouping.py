@@ -5,8 +5,8 @@ and step that carry the trainer's own name for the group. Where it gave none, th
 task of the same dataset and environment: task 7 of one dataset is not task 7 of another. A rollout
 with neither group nor task is alone.
 
-A launch is no part of it. Rollouts that a later launch made again are left out before anybody
-groups the rest.
+Rollouts of two launches are never in one group. Two starts of the same script give their groups
+the same names, and other weights wrote what a restart has not made again.
 
 The SQL speaks of the table `rollouts` as `r`; a test holds it and the Python to the same answers.
 """
@@ -28,12 +28,13 @@ class Grouped(Protocol):
     task: Any
     group: Any
     environment: Any
+    launch: Any
 
 
 PLACE = ("project", "run", "split", "step")
 """Groups at different places are different ones, whatever their names."""
 
-FIELDS = ("id", *PLACE, "group", "task", "dataset", "environment")
+FIELDS = ("id", *PLACE, "group", "task", "dataset", "environment", "launch")
 """Everything that a rollout's group depends on."""
 
 Name = tuple[Any, ...]
@@ -42,9 +43,9 @@ Name = tuple[Any, ...]
 def name_of(rollout: Grouped) -> Name:
     """What tells a group from the others of its run, split and step."""
     if rollout.group is not None:
-        return (rollout.group, None, None, False)
+        return (rollout.group, None, None, rollout.launch, False)
     if rollout.task is not None:
-        return (str(rollout.task), rollout.dataset, rollout.environment, True)
+        return (str(rollout.task), rollout.dataset, rollout.environment, rollout.launch, True)
     return (rollout.id,)
 
 
@@ -57,7 +58,8 @@ def shared(rollout: Grouped) -> tuple[str, ...]:
     """The fields of which all rollouts of a group have the same value, and no others have."""
     if is_alone(rollout):
         return ("id",)
-    return (*PLACE, "group", *(("task", "dataset", "environment") if rollout.group is None else ()))
+    named = () if rollout.group is not None else ("task", "dataset", "environment")
+    return (*PLACE, "launch", "group", *named)
 
 
 def is_alone(rollout: Grouped) -> bool:
@@ -70,11 +72,12 @@ IS_ALONE = 'coalesce(r."group", r."task") IS NULL'
 NAME = """coalesce(r."group", r."task"),
     CASE WHEN r."group" IS NULL THEN r."dataset" END,
     CASE WHEN r."group" IS NULL THEN r."environment" END,
+    r."launch",
     r."group" IS NULL"""
 """`name_of`, as columns to group by. It names no rollout that is alone."""
 
 GROUP = ", ".join(f'r."{field}"' for field in PLACE) + ", " + NAME
 """`group_of`, as columns to group by. It names no rollout that is alone."""
 
-ORDER = "group,task,dataset,environment"
+ORDER = "group,task,dataset,environment,launch"
 """Sorted by this within its place, a group stands together."""

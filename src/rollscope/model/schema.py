@@ -75,7 +75,10 @@ ROLLOUTS = (
         "run", "VARCHAR", "Run.", "equal",
         listed=True, facet=12, aliases=("experiment", "experiment_name", "trial"),
     ),
-    Column("launch", "VARCHAR", "One start of the run's processes.", "equal", aliases=("restart",)),
+    Column(
+        "launch", "VARCHAR", "One start of the run's processes.", "equal",
+        listed=True, aliases=("restart",),
+    ),
     Column("writer", "VARCHAR", "Process that wrote it.", "equal", source="log"),
     Column(
         "step", "BIGINT", "Training step at which it was asked for.", "number",

@@ -15,7 +15,7 @@ from .engine import Engine, select
 from .rows import COLUMNS, Row, Rows
 from .sql import Sql, all_of
 
-_PLACE = (*grouping.FIELDS, "launch", "index", "superseded")
+_PLACE = (*grouping.FIELDS, "index", "superseded")
 
 
 def row(engine: Engine, id: str) -> Row:
@@ -28,12 +28,11 @@ def row(engine: Engine, id: str) -> Row:
 def siblings(engine: Engine, id: str) -> Rows:
     """The rollouts of a rollout's group, itself included, in the order of their index.
 
-    Superseded siblings are left out, unless the rollout itself is superseded: then those of its
-    launch are shown.
+    Superseded siblings are left out, unless the rollout itself is superseded.
     """
     place = _row(engine, id, _PLACE)
     same = _same(place, grouping.shared(place))
-    same += _same(place, ("launch",)) if place.superseded else [Sql('NOT r."superseded"')]
+    same += [] if place.superseded else [Sql('NOT r."superseded"')]
     columns = ", ".join(f'r."{name}"' for name in COLUMNS)
     sql = Sql(
         f"SELECT {columns} FROM rollouts r WHERE {{}} "
@@ -104,7 +103,7 @@ def _beside(
         (place.step,),
     )
     in_group = Sql(f"NOT ({IS_ALONE})")
-    name = Sql(f"row({NAME}) {sign} row(?, ?::VARCHAR, ?::VARCHAR, ?)", grouping.name_of(place))
+    name = Sql(f"row({NAME}) {sign} row(?, ?::VARCHAR, ?::VARCHAR, ?, ?)", grouping.name_of(place))
     rows = engine.rows(at_step.fill(same_run, all_of((in_group, name))))
     if rows:
         return str(rows[0][0])

@@ -19,6 +19,7 @@ export const ROW: readonly Column<keyof RolloutRow>[] = [
   {"name": "id", "key": "id", "kind": "equal", "doc": "Joins the other tables."},
   {"name": "project", "key": "project", "kind": "equal", "doc": "Project."},
   {"name": "run", "key": "run", "kind": "equal", "doc": "Run."},
+  {"name": "launch", "key": "launch", "kind": "equal", "doc": "One start of the run's processes."},
   {"name": "step", "key": "step", "kind": "number", "doc": "Training step at which it was asked for.", "whole": true},
   {"name": "trained_step", "key": "trained_step", "kind": "number", "doc": "Training step that learned from it.", "title": "trained", "whole": true},
   {"name": "split", "key": "split", "kind": "equal", "doc": "train, eval, or any name."},
@@ -58,7 +59,6 @@ export const ROW: readonly Column<keyof RolloutRow>[] = [
 /** The columns that only the answer about a whole rollout has. */
 export const BESIDE: readonly Column<keyof Detail>[] = [
   {"name": "key", "key": "key", "kind": "equal", "doc": "The trainer's own name for it."},
-  {"name": "launch", "key": "launch", "kind": "equal", "doc": "One start of the run's processes."},
   {"name": "worker", "key": "worker", "kind": "equal", "doc": "Worker that made it."},
   {"name": "reward_texts", "key": "reward_texts", "kind": "", "doc": "What the judge wrote for a part."},
   {"name": "error_text", "key": "error_text", "kind": "contains", "doc": "What it said."},

@@ -546,6 +546,8 @@ export interface components {
             project?: string | null;
             /** @description Run. */
             run?: string | null;
+            /** @description One start of the run's processes. */
+            launch?: string | null;
             /** @description Training step at which it was asked for. */
             step?: number | null;
             /** @description Training step that learned from it. */
@@ -763,6 +765,11 @@ export interface components {
              * @default null
              */
             run: string | null;
+            /**
+             * @description One start of the run's processes.
+             * @default null
+             */
+            launch: string | null;
             /**
              * @description Training step at which it was asked for.
              * @default null
@@ -1048,11 +1055,6 @@ export interface components {
              * @default null
              */
             key: string | null;
-            /**
-             * @description One start of the run's processes.
-             * @default null
-             */
-            launch: string | null;
             /**
              * @description Worker that made it.
              * @default null

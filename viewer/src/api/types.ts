@@ -17,6 +17,7 @@ export const LISTED = [
   "task",
   "dataset",
   "environment",
+  "launch",
   "group",
   "index",
   "attempt",

@@ -41,7 +41,7 @@ export function neighboursOf(rows: RolloutRow[], me: RolloutRow): Near {
   const mine = rows.filter((row) => row.project === me.project && row.run === me.run && row.split === me.split && row.step !== null);
   const groups = [...Map.groupBy(mine.filter((row) => !isAlone(row)), groupOf).values()].map((group) => sorted(group, ["up", (row) => row.id])[0] ?? me);
   const unnamed = (row: RolloutRow, name: "dataset" | "environment"): string | null => (row.group === null ? row[name] : null);
-  const way = sorted(groups, ["up", (row) => row.step], ["up", (row) => row.group ?? row.task], ["up", (row) => unnamed(row, "dataset")], ["up", (row) => unnamed(row, "environment")], ["up", (row) => Number(row.group === null)]);
+  const way = sorted(groups, ["up", (row) => row.step], ["up", (row) => row.group ?? row.task], ["up", (row) => unnamed(row, "dataset")], ["up", (row) => unnamed(row, "environment")], ["up", (row) => row.launch], ["up", (row) => Number(row.group === null)]);
   const at = way.findIndex((row) => groupOf(row) === groupOf(me));
   const there = mine.filter((row) => me.task !== null && row.task === me.task && row.dataset === me.dataset && row.step !== me.step);
   const nearest = (side: RolloutRow[], far: "up" | "down"): string | null =>
