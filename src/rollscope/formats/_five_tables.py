@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
@@ -96,7 +97,7 @@ def _rows(
 ) -> Iterator[StoredRow]:
     """The rows of a file, or those of some rollouts. A column that it does not have, because it is
     older, is null."""
-    cursor, values = db.cursor(), {"file": [str(file)]}
+    cursor, values = db.cursor(), {"file": [glob.escape(str(file))]}
     found = rows(cursor, "DESCRIBE SELECT * FROM read_parquet($file)", values)
     there = {row["column_name"] for row in found}
     names = ", ".join(

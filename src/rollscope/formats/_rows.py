@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
     from ..store.engine import connect
 
     is_text = path.suffix != ".parquet"
-    cursor = connect().execute(f"SELECT * FROM {TABLES[path.suffix]}", [[str(path)]])
+    cursor = connect().execute(f"SELECT * FROM {TABLES[path.suffix]}", [[glob.escape(str(path))]])
     names = [column[0] for column in cursor.description or ()]
     while batch := cursor.fetchmany(_BATCH):
         for values in batch:
@@ -41,7 +42,7 @@ def columns(path: Path) -> set[str]:
 
     with connect() as db:
         sql = "DESCRIBE SELECT * FROM read_parquet(?)"
-        return {row[0] for row in db.execute(sql, [[str(path)]]).fetchall()}
+        return {row[0] for row in db.execute(sql, [[glob.escape(str(path))]]).fetchall()}
 
 
 def _cell(text: str | None) -> Any:

@@ -6,6 +6,7 @@ thousand rows are in memory.
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -106,7 +107,7 @@ def to_parquet(lines: Path, columns: Mapping[str, str], target: Path, longest: i
             "SELECT * FROM read_ndjson($path, columns = $columns, maximum_object_size = $longest, "
             "hive_partitioning = false)",
             params={
-                "path": [str(lines)],
+                "path": [glob.escape(str(lines))],
                 "columns": dict(columns),
                 "longest": max(16 << 20, longest + 1024),
             },

@@ -18,8 +18,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..model.schema import DERIVED
-from . import disk
-from .tables import literal, q
+from . import disk, scans
+from .tables import literal, path_literal, q
 from .units import copy, parquet_trouble
 
 if TYPE_CHECKING:
@@ -161,9 +161,8 @@ def columns(table: str, prefix: str = "") -> str:
 
 def read(table: str, units: Iterable[DerivedUnit], *, filename: bool = False) -> str | None:
     """A relation over the rows of these units; None: there are none."""
-    names = ", ".join(literal(str(u.file(table))) for u in units if u.info.rows.get(table, 1))
-    extra = ", filename = true" if filename else ""
-    return f"read_parquet([{names}], hive_partitioning = false{extra})" if names else None
+    files = [unit.file(table) for unit in units if unit.info.rows.get(table, 1)]
+    return scans.read(files, filename=filename) if files else None
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -207,7 +206,7 @@ class DerivedWriter:
                 lines = Path(file.name)
                 types = ", ".join(f"{literal(c.name)}: {literal(c.type)}" for c in DERIVED[table])
                 source = (
-                    f"read_ndjson({literal(str(lines))}, columns = {{{types}}}, "
+                    f"read_ndjson({path_literal(lines)}, columns = {{{types}}}, "
                     "hive_partitioning = false, maximum_object_size = 268435456)"
                 )
                 self._copy(db, table, source)

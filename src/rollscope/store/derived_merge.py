@@ -10,7 +10,7 @@ from pathlib import Path
 
 from duckdb import DuckDBPyConnection
 
-from . import derived
+from . import derived, scans
 from .derived import (
     MERGED,
     Broken,
@@ -93,8 +93,7 @@ def _keyed(table: str, units: Sequence[DerivedUnit]) -> str:
     """The rows of a table, each with its unit and what it is about."""
     source = read(table, units, filename=True)
     if source is None:
-        path = literal(str(units[0].file(table)))
-        source = f"read_parquet([{path}], hive_partitioning = false, filename = true)"
+        source = scans.read([units[0].file(table)], filename=True)
     return f"(SELECT {UNIT} AS unit, {KEY} AS key, {columns(table)} FROM {source})"
 
 

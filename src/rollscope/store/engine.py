@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from .tables import literal
+from .tables import literal, path_literal
 from .writers import has_ended, place, process_start
 
 Configuration = dict[str, str | bool | int | float | list[str]]
@@ -43,7 +43,7 @@ def configuration(temporary: Path, threads: int | None, memory: int | None = Non
 
 def confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
     """SQL that people write reads these directories and nothing else, whatever it says."""
-    allowed = ", ".join(literal(str(directory)) for directory in directories)
+    allowed = ", ".join(f(d) for d in directories for f in (literal, path_literal))
     database.execute(f"SET allowed_directories = [{allowed}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")

@@ -32,6 +32,10 @@ _OPTIONS: dict[Any, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 
+_LARGE, _DENSE = 256 << 20, 100
+"""A frame that unpacks to more bytes, and to so many times its size, was not made of rollouts: a
+few kilobytes would fill the memory."""
+
 CUT_OFF = "cut off"
 """Error of a last frame that is not complete: torn by a crash, or being written right now."""
 
@@ -81,37 +85,6 @@ def scan(path: Path, offset: int = 0) -> Iterator[Frame]:
             at = end
 
 
-class UnbrokenLog(NamedTuple):
-    """A log that is frames from end to end."""
-
-    end: int
-    largest: int
-    """Bytes of its largest frame, unpacked."""
-    first: Frame
-
-
-def unbroken(path: Path) -> UnbrokenLog | None:
-    """Is the log frames from end to end? None: something lies between them, or its end is torn.
-
-    Only the first frame is unpacked: damage inside another shows when that is.
-    """
-    data = path.read_bytes()
-    frame, _ = _frame_at(data, 0)
-    if frame is None:
-        return None
-    view, at, largest = memoryview(data), 0, 0
-    while at < len(data):
-        try:
-            size = zstd.get_frame_size(view[at:])
-            unpacked = zstd.get_frame_info(view[at : at + size]).decompressed_size
-        except zstd.ZstdError:
-            return None
-        if unpacked is None or not data[at + 4] & _CHECKSUM_BIT:
-            return None
-        at, largest = at + size, max(largest, unpacked)
-    return UnbrokenLog(at, largest, Frame(0, frame[0], frame[1]))
-
-
 def _frame_at(data: bytes, at: int) -> tuple[tuple[int, bytes] | None, str]:
     """((end, lines), "") of the good frame at `at`, or (None, why there is none)."""
     view = memoryview(data)[at:]
@@ -126,10 +99,13 @@ def _frame_at(data: bytes, at: int) -> tuple[tuple[int, bytes] | None, str]:
         size = zstd.get_frame_size(view)
     except zstd.ZstdError:  # a block's length points past the end, or is impossible
         return None, CUT_OFF
+    most = max(_LARGE, _DENSE * size)
+    decompressor = zstd.ZstdDecompressor()
     try:
-        return (at + size, zstd.decompress(view[:size])), ""
+        lines = decompressor.decompress(view[:size], max_length=most)
     except (zstd.ZstdError, MemoryError):
         return None, DAMAGED
+    return ((at + size, lines), "") if decompressor.eof else (None, DAMAGED)
 
 
 def _next_frame(data: bytes, at: int) -> int | None:

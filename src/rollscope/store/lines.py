@@ -6,6 +6,7 @@ logs at once, and the good frames of damaged logs.
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -26,15 +27,19 @@ class Spool:
         self.longest = 0
         self.lines: Counter[int] = Counter()
         """Lines of each log, good or not."""
+        self.spooled = 0
+        """Lines that the engine must find."""
         self._file: BinaryIO = path.open("wb")
 
     def add(self, log: int, number: int, lines: list[bytes]) -> int:
         """Add lines of a log, the first of them having this number; returns the next number."""
-        self._file.writelines(
+        objects = [
             b'{"log":%d,"line":%d,%b\n' % (log, n, line[1:])
             for n, line in enumerate(lines, number)
             if line[:1] == b"{" and len(line) > 2
-        )
+        ]
+        self._file.writelines(objects)
+        self.spooled += len(objects)
         self.longest = max(self.longest, *map(len, lines), 0)
         self.lines[log] += len(lines)
         return number + len(lines)
@@ -57,24 +62,27 @@ class Spool:
 
 
 def load_log(db: DuckDBPyConnection, path: Path, longest: int) -> int:
-    """Read a whole log as it lies, its lines in order. Returns how many are no records.
-
-    The engine checks the frames' checksums and raises if one does not fit, but it leaves a torn
-    last frame out without a word: `frames.unbroken` must have found none.
-    """
+    """Read a whole undamaged log as it lies, its lines in order. Returns how many are records."""
     written = {name: type for name, type in LINE.items() if name != "line"} | {"log": "JSON"}
     picked = f"0::{LINE['log']} AS log, row_number() OVER () - 1 AS line, * EXCLUDE (log)"
-    kinds = " AND ".join(f"{name} IS NULL" for name in ("rollout", "more", "facts", "metrics"))
-    _read(db, f"{picked}, log IS NULL AND {kinds} AS is_bad", path, written, longest)
-    return int(one(db, "SELECT count(*) FROM staged_lines WHERE is_bad"))
+    kinds = " OR ".join(f"{name} IS NOT NULL" for name in ("rollout", "more", "facts", "metrics"))
+    _read(db, f"{picked}, log IS NOT NULL OR {kinds} AS is_good", path, written, longest)
+    return int(one(db, "SELECT count(*) FILTER (is_good) FROM staged_lines"))
 
 
 def _read(
     db: DuckDBPyConnection, picked: str, path: Path, columns: dict[str, str], longest: int
 ) -> None:
+    # The engine would guess the compression by what it takes for the ending of the name.
+    values = {
+        "path": [glob.escape(str(path))],
+        "columns": columns,
+        "longest": max(_LONGEST, longest + 1024),
+        "compression": "zstd" if path.suffix == ".zst" else "none",
+    }
     db.execute(
         f"CREATE OR REPLACE TEMP TABLE staged_lines AS SELECT {picked} FROM read_ndjson($path, "
         "columns = $columns, ignore_errors = true, maximum_object_size = $longest, "
-        "hive_partitioning = false)",
-        {"path": [str(path)], "columns": columns, "longest": max(_LONGEST, longest + 1024)},
+        "hive_partitioning = false, compression = $compression)",
+        values,
     )

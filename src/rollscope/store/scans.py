@@ -11,15 +11,15 @@ import duckdb
 from duckdb import DuckDBPyConnection
 
 from ..model import schema
-from .tables import columns, literal, q
+from .tables import columns, path_literal, q
 from .units import Unit, fingerprint
 
 _TYPES = {table: {c.name: c.type for c in cols} for table, cols in schema.TABLES.items()}
 
 
-def read(files: Iterable[str], *, filename: bool = False) -> str:
+def read(files: Iterable[object], *, filename: bool = False) -> str:
     """A relation over Parquet files that all have the same columns."""
-    names = ", ".join(map(literal, files))
+    names = ", ".join(map(path_literal, files))
     extra = ", filename = true" if filename else ""
     return f"read_parquet([{names}], hive_partitioning = false{extra})"
 

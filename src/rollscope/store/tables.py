@@ -9,6 +9,7 @@ of nulls (`ignore_errors`): one odd value never costs the file it lies in.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,15 @@ def q(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def literal(text: object) -> str:
     """`text` as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def path_literal(path: object) -> str:
+    """The name of a file as a literal of SQL. The engine takes names for patterns, unless they are
+    escaped."""
+    return literal(glob.escape(str(path)))
 
 
 def _struct(fields: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from ..model import schema
 from . import disk
-from .tables import columns
+from .tables import columns, literal, path_literal
 
 if TYPE_CHECKING:  # writers look at units too, and must not load the engine
     from duckdb import DuckDBPyConnection
@@ -194,26 +194,24 @@ def write_tables(
 
 def empty_columns(db: DuckDBPyConnection, path: Path) -> list[str]:
     """The columns of a file in which nothing stands."""
-    file = str(path).replace("'", "''")
     # The footer counts an empty list as nothing, too: those that it names are looked at.
     told = db.execute(
-        f"SELECT string_split(path_in_schema, ', ')[1] FROM parquet_metadata('{file}') "
+        f"SELECT string_split(path_in_schema, ', ')[1] FROM parquet_metadata({path_literal(path)}) "
         "GROUP BY 1 HAVING bool_and(coalesce(stats_null_count = num_values, false)) ORDER BY 1"
     ).fetchall()
     if not told:
         return []
     counts = ", ".join(f'count("{name}")' for (name,) in told)
-    found = db.execute(f"SELECT {counts} FROM read_parquet('{file}')").fetchall()[0]
+    found = db.execute(f"SELECT {counts} FROM read_parquet({path_literal(path)})").fetchall()[0]
     return [name for (name,), count in zip(told, found, strict=True) if not count]
 
 
 def copy(db: DuckDBPyConnection, select: str, path: Path, groups: str) -> int:
     """Write the rows of a SELECT as one Parquet file and sync it. Returns their number."""
     disk.before("copy", path)
-    target = str(path).replace("'", "''")
     result = db.execute(
-        f"COPY ({select}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, "
-        f"{groups}, KV_METADATA {{rollscope: '{schema.VERSION}'}})"
+        f"COPY ({select}) TO {literal(path)} (FORMAT parquet, COMPRESSION zstd, "
+        f"COMPRESSION_LEVEL 3, {groups}, KV_METADATA {{rollscope: '{schema.VERSION}'}})"
     ).fetchone()
     disk.sync(path)
     return int(result[0]) if result else 0

@@ -6,6 +6,7 @@ The files hold the batch before each logging step: text, rewards and advantages,
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -48,7 +49,9 @@ def _files(path: Path) -> list[Path]:
 def _columns(file: Path) -> dict[str, str]:
     import duckdb
 
-    found = duckdb.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(file)]).fetchall()
+    found = duckdb.execute(
+        "DESCRIBE SELECT * FROM read_parquet(?)", [glob.escape(str(file))]
+    ).fetchall()
     return {row[0]: str(row[1]) for row in found}
 
 
@@ -58,7 +61,7 @@ def _read_file(file: Path) -> Iterator[Rollout]:
     types = _columns(file)
     parts = [c for c, t in types.items() if t in ("DOUBLE", "FLOAT") and c != "advantage"]
     others = [c for c in types if c not in (*parts, "step", "prompt", "completion", "advantage")]
-    result = duckdb.execute("SELECT * FROM read_parquet(?)", [str(file)])
+    result = duckdb.execute("SELECT * FROM read_parquet(?)", [glob.escape(str(file))])
     rows = [dict(zip(types, row, strict=True)) for row in result.fetchall()]
     places = _runs([row["prompt"] for row in rows])
     for i, row in enumerate(rows):

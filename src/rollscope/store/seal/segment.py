@@ -7,11 +7,13 @@ after the commit, and only if it has not grown.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
+import msgspec
 from duckdb import DuckDBPyConnection
 
 from ...model import schema
@@ -83,7 +85,7 @@ def write_segment(directory: Path, log: str, target: Path) -> int:
     written = _written(path)
     db = connect(target)
     try:
-        read = _load(db, path, log, target)
+        read, bad_lines = _load(db, path, log, target)
         if read.end < written:
             raise CannotSeal(
                 f"{path} ends after {read.end} of the {written} bytes that its writer wrote: it "
@@ -104,53 +106,83 @@ def write_segment(directory: Path, log: str, target: Path) -> int:
         db.close()
     info.logs = {log: read.end}
     info.damaged = read.damaged
-    info.bad_lines = read.bad_lines
+    info.bad_lines = bad_lines
     units.write_info(target, info)
     return read.end
 
 
-class _LoadedLog(NamedTuple):
-    """What was found in a log, beside its lines."""
+class _Walked(NamedTuple):
+    """What is in a log."""
 
     header: Header | None
     end: int
     damaged: list[BadRange]
-    bad_lines: int
+    lines: int
+    longest: int
+    """Bytes of its longest frame, unpacked."""
 
 
-def _load(db: DuckDBPyConnection, path: Path, log: str, target: Path) -> _LoadedLog:
-    """Read the good lines of a log, and keep bad ranges aside."""
-    unbroken = frames.unbroken(path)
-    if unbroken is not None:
-        try:
-            bad_lines = load_log(db, path, unbroken.largest)
-            return _LoadedLog(_header(unbroken.first), unbroken.end, [], bad_lines)
-        except duckdb.Error:
-            pass  # a checksum does not fit: frame by frame, then
+def _load(db: DuckDBPyConnection, path: Path, log: str, target: Path) -> tuple[_Walked, int]:
+    """Read the good lines of a log, and keep bad ranges aside. Returns how many lines are no JSON.
+
+    Raises CannotSeal if the engine did not read every line that is.
+    """
+    walked = _walk(path, log)
+    if not walked.damaged:
+        with contextlib.suppress(duckdb.Error):
+            if load_log(db, path, walked.longest) == walked.lines:
+                return walked, 0
     spool = Spool(target / "lines.ndjson")
     try:
-        header, end, damaged = _spool(path, log, spool)
-        if damaged:
-            _keep_aside(path, damaged, target)
-        return _LoadedLog(header, end, damaged, spool.load(db)[0])
+        walked = _walk(path, log, spool)
+        if walked.damaged:
+            _keep_aside(path, walked.damaged, target)
+        bad_lines = spool.load(db)[0]
+        if bad_lines:
+            _check_bad_lines(db, path, spool)
+        return walked, bad_lines
     finally:
         spool.remove()
 
 
-def _spool(path: Path, log: str, spool: Spool) -> tuple[Header | None, int, list[BadRange]]:
-    """Put the good lines of a log into the spool."""
+def _walk(path: Path, log: str, spool: Spool | None = None) -> _Walked:
+    """Look at every frame of a log, and put its good lines into the spool."""
     header: Header | None = None
     damaged: list[BadRange] = []
-    number = end = 0
+    number = end = longest = 0
     for frame in frames.scan(path):
         end = frame.end
-        if frame.error is not None:
-            damaged.append(BadRange(log, frame.offset, frame.end, frame.error))
+        if frame.data is None:
+            damaged.append(BadRange(log, frame.offset, frame.end, frame.error or ""))
             continue
         if number == 0:
             header = _header(frame)
-        number = spool.add(0, number, frame.lines())
-    return header, end, damaged
+        longest = max(longest, len(frame.data))
+        if spool is not None:
+            number = spool.add(0, number, frame.lines())
+        else:
+            number += frame.data.count(b"\n")
+    return _Walked(header, end, damaged, number, longest)
+
+
+def _check_bad_lines(db: DuckDBPyConnection, path: Path, spool: Spool) -> None:
+    """Lines that are JSON and were not read would be lost with the log."""
+    read = db.execute("SELECT line FROM staged_lines WHERE line IS NOT NULL").fetchall()
+    numbers = {number for (number,) in read}
+    lines = (line for frame in frames.scan(path) for line in frame.lines())
+    lost = sum(n not in numbers and _is_object(line) for n, line in enumerate(lines))
+    rows = count(db, "staged_lines")
+    if lost or rows != spool.spooled:
+        count_lost = max(lost, spool.spooled - rows)
+        raise CannotSeal(f"{path}: {count_lost} of its lines cannot be read. It stays as it is")
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return isinstance(found, dict) and bool(found)
 
 
 def _header(frame: frames.Frame) -> Header | None:
