@@ -1358,11 +1358,8 @@ export interface components {
         };
         /** Done */
         Done: {
-            /**
-             * @default true
-             * @enum {unknown}
-             */
-            ok: true;
+            /** @default true */
+            ok: boolean;
         };
         /**
          * Label

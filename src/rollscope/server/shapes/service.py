@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -64,7 +64,8 @@ class News(msgspec.Struct, kw_only=True):
 
 
 class Done(msgspec.Struct, kw_only=True):
-    ok: Literal[True] = True
+    ok: bool = True
+    """Always true; what failed answers with an error."""
 
 
 class Login(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
