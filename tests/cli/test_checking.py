@@ -68,7 +68,6 @@ def test_wrong_use_is_told(cli: Any, own_store: Path) -> None:
     said = cli("findings", "--check", "reply.lop")
     assert said.code == 2 and "there is no check 'reply.lop'" in said.err
     assert cli("findings", "--check", "reply.loop").code == 1
-    assert cli("scan", "--processes", "0").code == 2
     (own_store / "checks.toml").write_text("[reply.loop]\nratio = 'much'\n")
     said = cli("scan")
     assert said.code == 2 and "ratio is a number, not 'much'" in said.err

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -74,9 +73,32 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code of the process."""
-    from .output import Failed, say
+    from .output import Failed, end_output, say, speak_plainly
 
+    speak_plainly()
     args = _parse(argv)
+    try:
+        code = _run(args)
+        if (unsaid := end_output()) is not None:
+            raise unsaid
+        return code
+    except Failed as error:
+        say(f"rollscope {args.command}: {error}")
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `rollscope grep ... | head`
+        end_output()
+        return 0
+    except OSError as error:  # a full disk, a folder that is not ours
+        end_output()
+        where = f"{error.filename}: " if error.filename else ""
+        why = error.strerror or str(error) or type(error).__name__
+        say(f"rollscope {args.command or '--version'}: {where}{why}")
+        return 1
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.version:
         from ..server.version import VERSION
 
@@ -86,14 +108,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().print_help()
         return 2
     module = importlib.import_module(f"{__name__}.{args.module}")
-    try:
-        code = getattr(module, args.command.replace("import", "import_"))(args)
-        return int(code or 0)
-    except Failed as error:
-        say(f"rollscope {args.command}: {error}")
-        return error.code
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `rollscope grep ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    code = getattr(module, args.command.replace("import", "import_"))(args)
+    return int(code or 0)

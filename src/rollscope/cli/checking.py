@@ -9,7 +9,7 @@ from rich.text import Text
 
 from . import render
 from .opening import add_query, opened, root, text
-from .output import Column, Failed, console, json_line, progress, say, table
+from .output import Column, Failed, console, json_line, progress, say, table, whole_number
 
 COUNTS = (
     Column("check", width=28),
@@ -25,13 +25,15 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name == "scan":
         command.add_argument(
             "--processes",
-            type=int,
+            type=whole_number(1),
             default=min(4, os.cpu_count() or 1),
             help="how many look at once (default: one a core, at most 4)",
         )
     else:
         command.add_argument("--check", metavar="ID", help="list the findings of this check")
-        command.add_argument("--limit", type=int, default=20, help="at most so many (default: 20)")
+        command.add_argument(
+            "--limit", type=whole_number(0), default=20, help="at most so many (default: 20)"
+        )
 
 
 def scan(args: argparse.Namespace) -> int:
@@ -40,8 +42,6 @@ def scan(args: argparse.Namespace) -> int:
     from ..checks import scan as look
 
     root(args)  # it writes, so it refuses an address
-    if args.processes < 1:
-        raise Failed(f"--processes is at least 1, not {args.processes}", 2)
     with opened(args) as store, progress("looking", None) as update:
         try:
             report = look(store, text(args), processes=args.processes, progress=update)

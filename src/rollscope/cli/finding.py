@@ -6,7 +6,7 @@ import argparse
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from rich.text import Text
 
 from . import render
 from .opening import add_query, how_to_record, opened, text
-from .output import Column, Failed, console, json_line, say, table
-from .snippets import snippet
+from .output import Column, Failed, console, json_line, say, table, whole_number
+from .snippets import MARGIN, snippet
 
 if TYPE_CHECKING:
-    from ..query import Store
+    from ..query import Query, Store
 
 ROLLOUTS = (
     Column("id", width=20),
@@ -37,7 +37,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name in ("ls", "grep", "tail"):
         add_query(command)
         command.add_argument(
-            "--limit", type=int, default=20, help="at most so many rows (default: 20)"
+            "--limit", type=whole_number(0), default=20, help="at most so many rows (default: 20)"
         )
     if name in ("ls", "grep"):
         command.add_argument(
@@ -181,8 +181,10 @@ def _rollouts(store: Store, args: argparse.Namespace, snippets: bool = False) ->
     if args.json:
         _print_rows(rows, True)
         return 0 if rows else 1
-    hits = {row.id: snippet(store, chosen.query, row.id) for row in rows} if snippets else {}
-    _print_rows(rows, False, hits)
+    if snippets and chosen.query.terms:
+        _print_hits(store, chosen.query, rows)
+    else:
+        _print_rows(rows, False)
     counts = chosen.counts()
     note = f"{len(rows):,} of {counts.matched:,} found, of {counts.total:,} in all"
     if counts.superseded:
@@ -191,17 +193,26 @@ def _rollouts(store: Store, args: argparse.Namespace, snippets: bool = False) ->
     return 0 if rows else 1
 
 
-def _print_rows(
-    rows: Iterable[Any], as_json: bool, hits: Mapping[str, str | None] | None = None
-) -> None:
+def _print_rows(rows: Iterable[Any], as_json: bool) -> None:
     if as_json:
         for row in rows:
             json_line(row.asdict())
         return
-    table(
-        ({**row.asdict(), "preview": (hits or {}).get(row.id) or row.preview} for row in rows),
-        ROLLOUTS,
-    )
+    table(rows, ROLLOUTS)
+
+
+def _print_hits(store: Store, query: Query, rows: Iterable[Any]) -> None:
+    """A line about each rollout, and one with the words that were found, as wide as the screen."""
+    out = console()
+    for row in rows:
+        place = [f"step {render.number(row.step)}", row.split, row.task,
+                 f"n {render.number(row.index)}", f"reward {render.number(row.reward)}",
+                 row.fate]  # fmt: skip
+        known = " · ".join(render.one_line(word, 40) for word in place if word is not None)
+        about = Text(render.one_line(row.id, 40), style="bold", no_wrap=True, overflow="ellipsis")
+        out.print(about.append(f"  {known}", "not bold"))
+        found = snippet(store, query, row.id, out.width)
+        out.print(found or Text(MARGIN + render.one_line(row.preview, out.width - len(MARGIN))))
 
 
 def _steps(run: Any) -> str:

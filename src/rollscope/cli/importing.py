@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .opening import root
+from .opening import may_write, root
 from .output import Failed, console, json_line, progress, say
 
 if TYPE_CHECKING:
@@ -138,12 +138,14 @@ class _Item(NamedTuple):
 
 
 def _import(args: argparse.Namespace, store: Path, name: str | None, path: Path) -> int:
+    from ..store import paths
     from .intake import Intake, run_name
 
     told = _Told()
     intake = Intake(store, args.project, args.run or run_name(store, args.project, path), path)
     if args.dry_run:
         return _shown(args, name, intake)
+    may_write(paths.run_dir(store, args.project, intake.name))
     is_crash = True
     try:
         _take(args, intake, path, _found(args, name, path, told))

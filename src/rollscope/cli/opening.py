@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -37,6 +38,14 @@ def root(args: argparse.Namespace) -> Path:
     if args.dir and is_url(args.dir):
         raise Failed(f"{args.dir}: this command needs a folder; a remote store can only be read", 2)
     return Path(args.dir).expanduser() if args.dir else paths.root()
+
+
+def may_write(folder: Path) -> None:
+    """Fails before anything is done for a folder that takes nothing. Recording itself would go
+    on without it, because a training must."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise Failed(f"{there}: writing is not permitted to you", 2)
 
 
 def mirror(args: argparse.Namespace) -> Mirror | None:
@@ -78,6 +87,8 @@ def opened(args: argparse.Namespace) -> Iterator[Store]:
     folder = root(args) if remote is None else remote.folder
     if args.dir and not folder.is_dir():
         raise Failed(f"no store at {folder}: there is no such folder", 2)
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+        raise Failed(f"{folder}: reading is not permitted to you", 2)
     store = Store(folder)
     try:
         yield store

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import codecs
+import io
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +25,51 @@ class Failed(Exception):
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
         self.code = code
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `least` on."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least or (most is not None and value > most):
+            wanted = f"at least {least}" if most is None else f"between {least} and {most}"
+            raise argparse.ArgumentTypeError(f"{value} is not {wanted}")
+        return value
+
+    return read
+
+
+_ASCII = str.maketrans("…–·→─│", "~-|>-|")
+"""One character for one, so that columns stay where they are."""
+
+
+def _in_other_words(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    said = error.object[error.start : error.end].translate(_ASCII)
+    return "".join(c if c.isascii() else ascii(c)[1:-1] for c in said), error.end
+
+
+def speak_plainly() -> None:
+    """On a terminal that knows only some characters, the others are written in those."""
+    codecs.register_error("rollscope", _in_other_words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="rollscope")
+
+
+def end_output() -> OSError | None:
+    """What keeps the last of the output from being written, if anything does. Then nothing more
+    goes out: Python would complain once again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
 
 
 class Column:
@@ -45,10 +93,15 @@ class Column:
         return render.one_line(str(value), self.width or 200)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # `| head` has seen enough: this is no failure
+
+
 def console() -> Console:
     # Output that goes into a pipe or file is not cut at 80 columns.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
-    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
+    return _Console(width=width, highlight=False, markup=False, soft_wrap=False)
 
 
 def table(rows: Iterable[Any], columns: Sequence[Column]) -> int:

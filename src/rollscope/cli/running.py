@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from .exporting import add_redact, redactor
-from .opening import add_query, following, how_to_record, mirror, opened, root, text
-from .output import Failed, progress, say
+from .opening import add_query, following, how_to_record, may_write, mirror, opened, root, text
+from .output import Failed, progress, say, whole_number
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name == "demo":
-        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--seed", type=whole_number(0), default=0)
         command.add_argument("--no-view", action="store_true", help="only make the data")
         command.add_argument("--no-browser", action="store_true", help="do not open a browser")
     if name == "bundle":
@@ -19,7 +19,9 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument("--out", required=True, help="folder to make, e.g. site/")
         add_redact(command)
         return
-    command.add_argument("--port", type=int, help="port (default: 7373, or any free one)")
+    command.add_argument(
+        "--port", type=whole_number(0, 65535), help="port (default: 7373, or any free one)"
+    )
     command.add_argument("--no-scan", action="store_true", help="no checks look at new rollouts")
     if name == "view":
         add_query(command)
@@ -42,6 +44,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
 def demo(args: argparse.Namespace) -> int:
     from .. import demo as small_run
 
+    may_write(root(args))
     try:
         small_run.run(dir=root(args), seed=args.seed, progress=say)
     except ModuleNotFoundError as error:

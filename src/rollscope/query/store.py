@@ -102,6 +102,7 @@ class Store:
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown:
             raise ValueError(f"no such column: {', '.join(unknown)} (known: {', '.join(COLUMNS)})")
+        _check_limit(limit)
         compiled = self.query(query)
         return Selection(self.engine, compiled, parse_order(order), limit, columns)
 
@@ -121,6 +122,7 @@ class Store:
         >>> for found in search:
         ...     print(found.rows, found.scanned / found.total)    # search.cancel() ends it
         """
+        _check_limit(limit)
         return Search(self.engine, self.query(query), columns, limit)
 
     def find(self, id: str) -> str:
@@ -338,6 +340,11 @@ class Store:
         """The trainer's own numbers of a run, by name: (step, value) in order."""
         self.reader.refresh()
         return overview.metrics(self.engine, project, run)
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is {limit}: it is at least 0, or None for all")
 
 
 def open(dir: str | os.PathLike[str] | None = None) -> Store:
