@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 import rollscope
+from rollscope.capture import trainings
 from rollscope.checks import doctor
 
 PROGRAM = """
-import os, sys, rollscope
+import os, sys, time
+true, ahead = time.time, float(os.environ.get("CLOCK_AHEAD", 0))
+time.time = lambda: true() + ahead
+import rollscope
 run = rollscope.init(project="p", run="r", dir=sys.argv[1])
 for step in range(int(sys.argv[2]), int(sys.argv[3])):
     run.log(rollscope.Rollout(step=step, task="q", index=0, split="train", worker=sys.argv[4]))
@@ -72,3 +76,38 @@ def test_a_requeue_under_one_slurm_job_is_a_new_launch(tmp_path: Path) -> None:
     rows = list(rollscope.open(tmp_path).rollouts())
     assert len(rows) == 6
     assert len({row.launch for row in rows}) == 2
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize("ahead", [-DAY, 0, DAY])
+def test_a_restart_on_a_machine_with_another_clock_is_a_restart(tmp_path: Path, ahead: int) -> None:
+    program(tmp_path, 0, 8, "first", "kill")
+    program(tmp_path, 5, 10, "second", "kill", CLOCK_AHEAD=str(ahead))
+    program(tmp_path, 9, 12, "third", "return")
+    shown = sorted((row.step, row.worker) for row in rollscope.open(tmp_path).rollouts())
+    workers = ["first"] * 5 + ["second"] * 4 + ["third"] * 3
+    assert shown == list(enumerate(workers))
+
+
+@pytest.mark.parametrize("ahead", [-DAY, DAY])
+def test_launches_at_once_never_hide_each_other_whatever_their_clocks_say(
+    tmp_path: Path, ahead: int
+) -> None:
+    """The first goes on after the second began and ended."""
+    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
+        run.log(rollscope.Rollout(step=0, task="q", index=0, split="train"))
+        run.flush()
+        program(tmp_path, 0, 2, "other", "kill", CLOCK_AHEAD=str(ahead))
+        run.log(rollscope.Rollout(step=1, task="q", index=0, split="train"))
+        run.flush()
+        assert rollscope.open(tmp_path).rollouts().count() == 4
+
+
+def test_a_second_training_on_a_machine_whose_clock_is_behind_gets_a_run_of_its_own(
+    tmp_path: Path,
+) -> None:
+    program(tmp_path, 0, 2, "first", "raise")
+    program(tmp_path, 0, 2, "second", "return", CLOCK_AHEAD=str(-DAY))
+    assert trainings.has_ended(tmp_path / "p" / "r"), "the last one came to its end in order"

@@ -61,11 +61,12 @@ def test_a_slot_that_is_not_wholly_known_hides_nothing(tmp_path: Path, missing: 
         assert superseded(reader) == []
 
 
-def test_another_split_or_attempt_is_another_slot(tmp_path: Path) -> None:
+def test_another_split_data_set_or_attempt_is_another_slot(tmp_path: Path) -> None:
     launch(tmp_path, "a", 0, 10, range(1), split=None)
     launch(tmp_path, "b", 20, 30, range(1), attempt=1)
     launch(tmp_path, "c", 40, 50, range(1), split="eval")
     launch(tmp_path, "d", 60, 70, range(1), split=None)
+    launch(tmp_path, "e", 80, 90, range(1), split=None, dataset="gsm8k")
     with Reader(tmp_path) as reader:
         assert superseded(reader) == ["a0"]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from ..store.launches import found
 from ..store.writers import PROCESS, WriterInfo, is_gone, read_infos
 from .launch import job_of
 from .setup import Setup
@@ -41,7 +42,9 @@ def has_ended(directory: Path, launch: str | None = None) -> bool:
     recorded = [info for info in infos if info.counters.recorded]  # others only say facts
     if not recorded:
         return False
-    last = max(recorded, key=lambda info: info.started).launch
+    earlier = {name for seen in found(infos).values() for name, size in seen.items() if size >= 0}
+    newest = [info for info in recorded if info.launch not in earlier] or recorded
+    last = max(newest, key=lambda info: info.started).launch
     if launch is not None and not launch.startswith(PROCESS) and job_of(last) == job_of(launch):
         return False
     return _is_complete([info for info in infos if info.launch == last])

@@ -96,6 +96,9 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     """When recording began, Unix seconds."""
     last_write: float | None = None
     """When a record was last written. A launch ends with its last writer's last write."""
+    found: dict[str, int] | None = None
+    """The other launches that it found in the run as it began, and how many bytes their logs had by
+    then; see `launches`. None: nobody looked."""
     beat: int = 0
     """Goes up while the process lives."""
     ends: dict[str, int] = msgspec.field(default_factory=dict)

@@ -118,16 +118,16 @@ class Contents:
         late.drop({path for path, unit in self.units.items() if units.get(path) != unit})
         late.add([unit for path, unit in units.items() if self.units.get(path) != unit])
         checked = late.settle(list(units.values()))
-        launches = [(run, self._launches(run)) for run in changed]
-        for run, times in launches:
-            run.restarted = superseded.may_supersede(times)
+        restarts = [(run, self._restarts(run)) for run in changed]
+        for run, found in restarts:
+            run.restarted = bool(found)
         for run in self._watching.runs.values():
             if run.restarted and run.files is not None:
                 checked |= set(run.files.units)
         filled = frozenset(table for table in _LIVE if self._any(f"tail.{table}"))
         self._make_views(units, checked, filled)
-        for run, times in launches:
-            superseded.hide(self._db, run.info.project, run.info.run, times)
+        for run, found in restarts:
+            superseded.hide(self._db, run.info.project, run.info.run, found)
         return filled
 
     def _any(self, relation: str) -> bool:
@@ -155,8 +155,8 @@ class Contents:
         beside = bool(looked) or not filled.isdisjoint(("rollouts", "patched"))
         self.one_scan = files is not None and is_one_scan(files) and not beside
 
-    def _launches(self, run: WatchedRun) -> dict[str, Times]:
-        """The launches of a run, from every place that knows of them."""
+    def _restarts(self, run: WatchedRun) -> list[superseded.Restart]:
+        """Which launches of a run began after which, from every place that knows of them."""
         found: dict[str, Times] = {}
 
         def add(launch: str | None, times: Times) -> None:
@@ -170,8 +170,8 @@ class Contents:
         for log in mine:
             if log.header is not None:
                 add(log.header.launch, Times(log.header.started, log.header.started))
-        if len(found) < 2:
-            return found
+        if len(found) < 2 or run.files is None:
+            return []
         for launch, begin, last in self._db.execute(
             "SELECT launch, min(time), max(time) FROM tail.rollouts "
             "WHERE project = ? AND run = ? GROUP BY launch",
@@ -182,7 +182,7 @@ class Contents:
         for info in infos:
             if info.launch in found:
                 add(info.launch, Times(info.started, info.last_write))
-        return superseded.without_completed(found, infos)
+        return superseded.restarts(found, run.files, infos)
 
     def _give_memory_back(self) -> None:
         """Rows of sealed logs were deleted. Their memory is freed when nobody reads."""

@@ -20,7 +20,7 @@ import msgspec
 
 from ...model.schema import VERSION
 from ...model.wire import Line
-from .. import frames, listing, paths, writers
+from .. import frames, launches, listing, paths, writers
 from .sealer import Sealer
 
 MAX_RAW = 64 << 20
@@ -290,6 +290,9 @@ class LogWriter:
 
     def beat(self) -> None:
         """Show that the writer lives, and what it has counted. Raises CannotWrite."""
+        if self.info.beat == 0:
+            with suppress(OSError):  # then clocks must do
+                self.info.found = launches.look(self.directory, self.info.launch)
         self._begin_anew_if_silent()
         for log in filter(None, [*self._older, self._current]):
             if log.is_astray():
