@@ -1,7 +1,7 @@
 """Rollouts with several rows: which row speaks for one, and how its pieces become one again.
 
 A rollout that goes on in another log has a row in each. So has one that two processes logged
-under the same key.
+under the same key. Segments name the rollouts of which they hold only a piece (`continued`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 BEST_ROW = "step IS NULL AND time IS NULL, open NULLS LAST, time DESC NULLS LAST"
 """ORDER BY: the row that speaks for a rollout comes first. One with a head of its own comes
 before one without, a closed one before an open one, a later one before an earlier one."""
+
+
+def found_again(db: DuckDBPyConnection, rows: str, others: str) -> set[str]:
+    """The ids of thin rows that others have, too. A rollout keeps its step, so only what the
+    others have of these steps is read: of a large store next to nothing."""
+    least, most, without = db.execute(
+        f"SELECT min(step), max(step), count(*) FILTER (step IS NULL) FROM {rows}"
+    ).fetchall()[0]
+    wanted = [f"step BETWEEN {least} AND {most}"] if least is not None else []
+    wanted += ["step IS NULL"] if without else []
+    found: set[str] = set()
+    for where in wanted:
+        sql = f"SELECT id FROM {others} WHERE {where} AND id IN (SELECT id FROM {rows})"
+        found |= {id for (id,) in db.execute(sql).fetchall()}
+    return found
 
 
 def find_pieces(db: DuckDBPyConnection, rows: str) -> bool:

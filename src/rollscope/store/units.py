@@ -81,7 +81,7 @@ class UnitInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Rows of each table."""
     launches: dict[str, Times] = msgspec.field(default_factory=dict)
     continued: list[str] = msgspec.field(default_factory=list)
-    """Rollouts that began in a log outside this unit."""
+    """Rollouts that began in a log outside this unit, or were logged there, too."""
     late_facts: int = 0
     """Facts that are not folded: their rollouts lie outside this unit."""
     late_spans: int = 0

@@ -116,7 +116,10 @@ class Contents:
             late.touch_facts("staged_facts")
             late.touch_changed()
         late.drop({path for path, unit in self.units.items() if units.get(path) != unit})
-        late.add([unit for path, unit in units.items() if self.units.get(path) != unit])
+        news = [unit for path, unit in units.items() if self.units.get(path) != unit]
+        if tail.logs:
+            late.find_again(news, list(units.values()))
+        late.add(news)
         checked = late.settle(list(units.values()))
         restarts = [(run, self._restarts(run)) for run in changed]
         for run, found in restarts:

@@ -13,7 +13,7 @@ from duckdb import DuckDBPyConnection
 
 from ...model import schema
 from ..fold import fold
-from ..pieces import find_pieces, joined
+from ..pieces import find_pieces, found_again, joined
 from ..scans import Scans
 from ..tables import columns, ddl, literal, one
 from ..units import Unit
@@ -30,7 +30,7 @@ class Late:
         self.continued: dict[str, set[str]] = {}
         """Rollouts that began elsewhere, by unit."""
         self._live: set[str] = set()
-        """Rollouts of the tail that began in a sealed log."""
+        """Rollouts of the tail that began in a sealed log, or were logged there, too."""
         db.execute(f"CREATE TABLE tail.patched ({ddl('rollouts')})")
         db.execute("CREATE TABLE tail.homes (id VARCHAR, source VARCHAR)")
         db.execute(f"CREATE TABLE tail.late (unit VARCHAR, {ddl('facts')})")
@@ -80,6 +80,18 @@ class Late:
         self._db.execute(f"DELETE FROM tail.late WHERE unit {gone}", values)
         for unit in units:
             self._touch_ids(self.continued.pop(unit, set()))
+
+    def find_again(self, news: list[Unit], units: list[Unit]) -> None:
+        """Rollouts of the tail that another process has logged, too, and that are sealed there.
+        What is new of the tail is looked for in all units, all of it in new ones."""
+        changed = "(SELECT * FROM tail.rollouts SEMI JOIN changed USING (id))"
+        old = [unit for unit in units if unit not in news]
+        for rows, holding in (("tail.rollouts", news), (changed, old)):
+            sealed = self._scans.relation("rollouts", holding)
+            if sealed is not None:
+                again = found_again(self._db, rows, sealed)
+                self._live |= again
+                self._touch_ids(again)
 
     def add(self, units: list[Unit]) -> None:
         """These units count from now on."""

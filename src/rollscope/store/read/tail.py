@@ -23,6 +23,8 @@ from ..tables import columns, ddl, one, stage, thin
 
 _KEPT = ("heads", "messages", "spans", "facts", "metrics")
 
+_IN_SEVERAL_LOGS = "SELECT id FROM staged_heads GROUP BY id HAVING count(DISTINCT log) > 1"
+
 
 class FollowedLog:
     """How far one live log has been read."""
@@ -161,6 +163,13 @@ class Tail:
                 "DELETE FROM tail.spans WHERE id IS NOT NULL AND (rollout, id) IN "
                 "(SELECT (rollout, id) FROM staged_spans)"
             )
+        if one(db, f"SELECT count(*) FROM ({_IN_SEVERAL_LOGS})"):
+            for table, name in (("messages", "n"), ("spans", "id")):
+                db.execute(
+                    f"DELETE FROM staged_{table} WHERE rollout IN ({_IN_SEVERAL_LOGS}) AND {name} "
+                    f"IS NOT NULL AND (rollout, {name}, log) NOT IN (SELECT (rollout, {name}, "
+                    f"max(log)) FROM staged_{table} GROUP BY rollout, {name})"
+                )
         for table in _KEPT:
             db.execute(f"INSERT INTO tail.{table} SELECT * FROM staged_{table}")
         self._count_again()

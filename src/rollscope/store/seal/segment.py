@@ -17,15 +17,19 @@ import msgspec
 from duckdb import DuckDBPyConnection
 
 from ...model import schema
-from .. import disk, engine, frames, listing, paths, units, writers
+from .. import disk, engine, frames, listing, paths, scans, units, writers
 from ..fold import fold
 from ..header import Header, complete_header, read_header
 from ..lines import Spool, load_log
+from ..pieces import found_again
 from ..tables import stage, thin
 from ..units import BadRange, Times, UnitInfo
 
 MEMORY = "2GB"
 """A sealer's share; what does not fit goes to its temporary directory."""
+
+
+_TRIES = 5
 
 
 class CannotSeal(Exception):
@@ -102,6 +106,7 @@ def write_segment(directory: Path, log: str, target: Path) -> int:
         stage(db, {0: header})
         db.execute("DROP TABLE staged_lines")  # half of the memory
         info = build(db, target, header)
+        info.continued = sorted({*info.continued, *_logged_again(db, directory, log)})
     finally:
         db.close()
     info.logs = {log: read.end}
@@ -231,6 +236,30 @@ def build(db: DuckDBPyConnection, target: Path, header: Header) -> UnitInfo:
         times = info.launches.get(header.launch, Times())
         info.launches[header.launch] = times | Times(header.started, header.started)
     return info
+
+
+def _logged_again(db: DuckDBPyConnection, directory: Path, log: str) -> set[str]:
+    """Rollouts of `built` that another process has logged, too, and that are sealed there.
+
+    Of two logs that are sealed at the same time, one at least finds the other: each has written
+    its rows before it looks.
+    """
+    for _ in range(_TRIES):
+        files = [
+            str(path / "rollouts.parquet")
+            for path in (directory / "segments").glob(".*")
+            if not path.name.startswith(f".{log}-")
+            and units.parquet_trouble(path / "rollouts.parquet") is None
+        ]
+        others = listing.list_run(directory).units.values()
+        relations = [scans.read([file]) for file in files]
+        relation = scans.Scans(db).relation("rollouts", others)
+        relations += [relation] if relation is not None else []
+        try:
+            return {id for rows in relations for id in found_again(db, "built", rows)}
+        except (FileNotFoundError, duckdb.IOException):
+            continue  # sealed or merged meanwhile
+    return set()
 
 
 def describe(db: DuckDBPyConnection, info: UnitInfo, sources: dict[str, str]) -> None:
