@@ -14,7 +14,10 @@ import pytest
 
 import rollscope
 from rollscope import Rollout
+from rollscope.checks import doctor
+from rollscope.store.paths import LOG_ENDING
 from rollscope.store.read.reader import Reader
+from rollscope.store.seal.segment import seal
 from rollscope.store.write.log import Entry, LogWriter
 
 from . import children, reading
@@ -242,3 +245,43 @@ def test_writing_never_waits_for_the_start_of_another_process(
     may_start.set()
     wait_for(lambda: "did not start (no processes left)" in problems(own_store))
     run.finish()
+
+
+def test_a_torn_end_whose_content_was_written_again_is_no_error(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that fails half-way, and a file that cannot be cut back."""
+    run = rollscope.init()
+    run.log(Rollout(task="before"))
+    run.flush()
+    (log,) = own_store.rglob("live/*.zst")
+    write, truncate, failed = os.write, os.ftruncate, list[int]()
+
+    def is_log(fd: int) -> bool:
+        return os.path.samestat(os.fstat(fd), log.stat())
+
+    def half(fd: int, data: Any) -> int:
+        if not is_log(fd):
+            return write(fd, data)
+        if failed:
+            raise OSError(5, "Input/output error")
+        failed.append(fd)
+        return write(fd, data[: len(data) // 2])
+
+    def stuck(fd: int, size: int) -> None:
+        if is_log(fd):
+            raise OSError(5, "Input/output error")
+        truncate(fd, size)
+
+    monkeypatch.setattr("os.write", half)
+    monkeypatch.setattr("os.ftruncate", stuck)
+    run.log(Rollout(task="torn"))
+    run.flush()
+    run.finish()
+    monkeypatch.undo()
+    for name in own_store.rglob("live/*.zst"):
+        seal(run.directory, name.name.removesuffix(LOG_ENDING))
+    store = rollscope.open(own_store)
+    assert sorted(row.task for row in store.rollouts()) == ["before", "torn"]
+    assert any(unit.info.damaged for unit in store.reader.units), "the torn end is kept aside"
+    assert [f for f in doctor.examine(store.reader) if f.level == "error"] == []

@@ -40,8 +40,7 @@ def written(files: RunFiles, infos: Iterable[WriterInfo]) -> dict[str, int]:
 
 
 def found(infos: Iterable[WriterInfo]) -> dict[str, dict[str, int]]:
-    """What each launch found as it began. If its writers began at different times, the first counts:
-    what only a later one found is -1."""
+    """What each launch found as its first writer began. What only a later one found is -1."""
     looks: dict[str, list[dict[str, int]]] = {}
     for info in infos:
         if info.found is not None:

@@ -104,6 +104,9 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     ends: dict[str, int] = msgspec.field(default_factory=dict)
     """Its logs in `live/`, and how many bytes of each it had written when it told so: of a log
     that it finished, all of them."""
+    torn: dict[str, int] = msgspec.field(default_factory=dict)
+    """Logs that it gave up after a failed write, and where their torn end begins. Nothing is lost
+    with that: what it held went to the next log, or is counted as dropped."""
     finished: float | None = None
     """When the writer ended and told so; None: it has not, or not yet."""
     crashed: bool = False

@@ -7,6 +7,7 @@ of it changes in one transaction, so that a running query goes on over what it b
 from __future__ import annotations
 
 import contextlib
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -195,8 +196,12 @@ class Contents:
     def problems(self) -> list[StoreProblem]:
         """Every file, or part of one, that is not shown, and why."""
         found = self._watching.problems()
+        is_damaged = any(unit.info.damaged for unit in self.units.values())
+        torn = self._torn() if is_damaged else {}
         for path, unit in self.units.items():
             for bad in unit.info.damaged:
+                if bad.offset >= torn.get(bad.log, math.inf):
+                    continue  # what stood there lies in another log
                 found[f"{path}: {bad.log}"] = (
                     f"bytes {bad.offset} to {bad.end} of the log were {bad.error}; kept aside"
                 )
@@ -206,6 +211,12 @@ class Contents:
             found |= _log_problems(log)
         found |= self.scans.ignored
         return [StoreProblem(path, text) for path, text in sorted(found.items())]
+
+    def _torn(self) -> dict[str, int]:
+        """Where the torn ends of logs begin that their writers gave up."""
+        runs = list(self._watching.runs.values())
+        infos = [i for run in runs for i in writers.read_infos(run.info.directory).values()]
+        return {log: offset for info in infos for log, offset in info.torn.items()}
 
     def find_broken(self, said: str) -> bool:
         """Read the files that the error names, or all, and leave out those that cannot be.

@@ -190,7 +190,10 @@ class LogWriter:
             removed = log.removed
         except OSError as error:
             is_too_large = error.errno == errno.EFBIG and log.recorded > 0
-            if is_too_large or not log.is_cut():
+            is_torn = not log.is_cut()
+            if is_torn:
+                self.info.torn[log.name] = log.end
+            if is_too_large or is_torn:
                 self._give_up(log)
             if is_too_large:
                 return False
