@@ -7,11 +7,25 @@ texts share only if they are the same.
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 
 from .subject import OneRollout
+from .thoughts import thought
 
-VERSION = 1
+VERSION = 2
 """Goes up when the same rollout may get other numbers."""
+
+FORMS = {
+    "\\boxed{…}": re.compile(r"\\boxed\s*\{"),
+    "<answer>…</answer>": re.compile(r"<answer>.*?</answer>", re.S | re.I),
+    "#### …": re.compile(r"^####[ \t]*\S", re.M),
+    "a ``` block": re.compile(r"^```", re.M),
+    "an object of JSON": re.compile(r"\A\s*\{.*\}\s*\Z", re.S),
+    "<tool_call>…</tool_call>": re.compile(r"<tool_call>.*?</tool_call>", re.S),
+    "'Answer: …'": re.compile(r"^\W*(?:final )?answer\W*:", re.I | re.M),
+}
+"""Forms that an answer may have. A bit each, in this order, in the number `forms`."""
 
 
 def digest(one: OneRollout) -> dict[str, float]:
@@ -22,6 +36,20 @@ def digest(one: OneRollout) -> dict[str, float]:
     if one.said:
         found["said"] = number(one.said)
         found["chars"] = float(len(one.said))
+        found["forms"] = float(
+            sum(bool(form.search(one.said)) << n for n, form in enumerate(FORMS.values()))
+        )
+        thoughts = [thought(turn.message, turn.text) for turn in one.turns]
+        if any(t is not None for t in thoughts):
+            found["thought"] = float(sum(t.chars for t in thoughts if t is not None))
+    if one.concluded is not None:
+        found["answer"] = number(one.concluded[1])
+    entropies = [v for _, values in one.streams("entropy") for v in values if v is not None]
+    if entropies and math.isfinite(total := sum(entropies)):
+        found["entropy"] = total / len(entropies)
+    gaps = one.gaps
+    if gaps:
+        found["gap"] = sum(math.expm1(gap) - gap for _, _, gap in gaps if gap < 50) / len(gaps)
     return found
 
 

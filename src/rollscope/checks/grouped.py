@@ -7,12 +7,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ..model.grouping import GROUP, IS_ALONE
 from ..query import Store
 from ..store.tables import rows
+from .habits import Habits, habits
 from .look import Panel
 from .subject import Member, OneGroup
-from .unlooked import Place, UnlookedGroup
+from .unlooked import UnlookedGroup
 from .worker import finding_row
 
 COLUMNS = (
@@ -28,7 +28,7 @@ def look_at_groups(
     store: Store, groups: Sequence[UnlookedGroup], panel: Panel
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows of the two tables about the members of these groups of one run."""
-    usual = usual_sizes(store, groups[0].place)
+    usual = habits(store, groups[0].place)
     with store.reader.cursor() as db:
         db.execute("CREATE TEMP TABLE todo (id VARCHAR, number INTEGER, place INTEGER)")
         db.execute(
@@ -48,14 +48,14 @@ def look_at_groups(
 
 
 def _of_group(
-    todo: UnlookedGroup, found: list[dict[str, Any]], usual: Mapping[Any, int], panel: Panel
+    todo: UnlookedGroup, found: list[dict[str, Any]], usual: Habits, panel: Panel
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     members = [
         Member(row, frozenset(row["found"]), frozenset(row["unobserved"]), row["digest"] or {})
         for row in found
     ]
     first = members[0].row
-    group = OneGroup(members, usual.get(first["split"]), todo.is_settled, {}, {})
+    group = OneGroup(members, usual.size(first), todo.is_settled, {}, usual.about(first))
     answers = panel.group(group)
     for member in members:
         answer, row = answers[member.id], member.row
@@ -67,16 +67,3 @@ def _of_group(
         }  # fmt: skip
         for finding in answer.findings:
             yield "findings", {**about, **finding_row(finding)}
-
-
-def usual_sizes(store: Store, place: Place) -> dict[Any, int]:
-    """The commonest size of a group of a run, by split; only where most groups have it."""
-    sql = f"""
-        SELECT "split", mode(size), count(*) FILTER (size = usual) / count(*)
-        FROM (SELECT r."split", count(*) AS size, mode(count(*)) OVER (PARTITION BY r."split")
-                AS usual FROM rollouts r
-            WHERE r."project" = ? AND r."run" = ? AND NOT r.superseded AND NOT ({IS_ALONE})
-            GROUP BY {GROUP})
-        GROUP BY 1"""
-    found = store.reader.reading(lambda db: db.execute(sql, list(place)).fetchall())
-    return {split: int(size) for split, size, share in found if share > 0.5}

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..model import Message, Rollout, Tokens, ToolCall, conversation
+from . import answers
+from .tools import offered
 
 
 class Turn(NamedTuple):
@@ -51,6 +54,13 @@ class Drawn(NamedTuple):
         """A stream, one value a token; None: there is none."""
         values: list[Any] | None = self.tokens.streams.get(name)
         return values
+
+    def trained_on(self, name: str) -> list[tuple[int, Any]]:
+        """The values of a stream at the tokens that its mask leaves in, each with its place."""
+        values, mask = self.stream(name) or [], self.stream("mask")
+        if mask is None or len(mask) != len(values):
+            return list(enumerate(values))
+        return [(n, value) for n, value in enumerate(values) if mask[n]]
 
 
 class OneRollout:
@@ -121,6 +131,43 @@ class OneRollout:
                 yield drawn, values
 
     @cached_property
+    def gaps(self) -> list[tuple[int, int, float]]:
+        """Log probability by the trainer less that when sampled, where both are known and the token
+        counts: message, token, difference."""
+        found = []
+        for drawn in self.drawn:
+            train, mask = drawn.stream("train_logprob"), drawn.stream("mask")
+            drew = drawn.stream("logprob") if train is not None else None
+            if train is None or drew is None or len(train) != len(drew):
+                continue
+            counts = mask if mask is not None and len(mask) == len(drew) else [1] * len(drew)
+            found += [
+                (drawn.n, i, b - a)
+                for i, (a, b, counted) in enumerate(zip(drew, train, counts, strict=True))
+                if counted and a is not None and b is not None and isfinite(a) and isfinite(b)
+            ]
+        return found
+
+    @cached_property
+    def tools(self) -> Mapping[str, Mapping[str, Any]]:
+        """The tools that may be called, with their schemas; empty: not known."""
+        return offered(self.rollout.meta, self.messages)
+
+    @cached_property
+    def reference(self) -> str | None:
+        """The answer that is right, where it is a short one; normalised."""
+        return answers.reference(self.rollout.reference)
+
+    @cached_property
+    def concluded(self) -> tuple[int, str, tuple[int, int]] | None:
+        """The policy's last answer that is marked as one: message, answer, characters."""
+        for turn in reversed(self.turns):
+            found = answers.concluded(turn.text)
+            if found is not None:
+                return turn.n, *found
+        return None
+
+    @cached_property
     def said(self) -> str:
         """Everything that the policy wrote, one message after the other."""
         return "\n".join(turn.text for turn in self.turns)
@@ -171,4 +218,29 @@ class OneGroup(NamedTuple):
     algorithm: Mapping[str, Any]
     """What the trainer's settings say; empty: not known."""
     about: Mapping[str, float]
-    """Numbers about the whole run and split."""
+    """What holds in its run and split, and in its task: see `habits`."""
+
+    def share(self, name: str, least: int = 10) -> float | None:
+        """In which share of the run's groups something holds; None: there are too few to tell."""
+        counted = self.about.get("prompted" if name == "prompts" else "groups", 0.0)
+        return self.about.get(name) if counted >= least else None
+
+
+class Steps(NamedTuple):
+    """What is known of each step of a run and split, in order."""
+
+    split: str | None
+    numbers: Sequence[int]
+    """Of the steps."""
+    rows: Sequence[Mapping[str, float]]
+    """Numbers by name for each step: see `series`. What is not known is not there."""
+    is_live: bool
+    """Is somebody writing to the run? Then the newest step is not over."""
+
+    def series(self, name: str) -> list[tuple[int, float]]:
+        """One number over the steps, where it is known."""
+        return [
+            (step, row[name])
+            for step, row in zip(self.numbers, self.rows, strict=True)
+            if name in row
+        ]

@@ -10,12 +10,16 @@ from ..check import Spot, check
 from ..evidence import TEXT
 from ..subject import OneRollout
 
+_LONGEST = 400
+"""Characters of a piece that may repeat at the end."""
+
 
 @check(
     "reply.loop",
+    version=2,
     kind="behaviour",
     means="The policy says the same thing again and again: it is caught in a loop.",
-    source="slime, `has_repetition`",
+    source="slime, `has_repetition`; ours for shorter texts: the end repeats one piece",
     needs=[TEXT],
 )
 def loop(
@@ -23,13 +27,42 @@ def loop(
     *,
     ratio: Annotated[float, "raw over compressed size; slime"] = 10.0,
     window: Annotated[int, "last characters that are looked at; slime"] = 10_000,
+    times: Annotated[int, "repetitions of one piece at the end of a shorter text; ours"] = 6,
+    least: Annotated[int, "characters that these repetitions must have; ours"] = 160,
 ) -> Iterator[Spot]:
     for turn in one.turns:
-        if len(turn.text) < window:
-            continue
-        data = turn.text[-window:].encode("utf-8", "replace")
-        found = len(data) / len(zlib.compress(data, 9))
-        if found > ratio:
+        text, size = turn.text, len(turn.text)
+        piece = _period(text.rstrip(), times, least)
+        if piece is not None:
+            length, count = piece
+            begin = len(text.rstrip()) - length * count
+            shown = " ".join(text[begin : begin + min(length, 60)].split())
             yield Spot(
-                "x", message=turn.n, chars=(len(turn.text) - window, len(turn.text)), value=found
-            )
+                f"it ends with “{shown}” {count} times over",
+                message=turn.n, chars=(begin, size), value=count,
+            )  # fmt: skip
+        elif size >= window:
+            data = text[-window:].encode("utf-8", "replace")
+            found = len(data) / len(zlib.compress(data, 9))
+            if found > ratio:
+                yield Spot(
+                    f"its last {window:,} characters are {found:.0f} times as long as compressed",
+                    message=turn.n, chars=(size - window, size), value=found,
+                )  # fmt: skip
+
+
+def _period(text: str, times: int, least: int) -> tuple[int, int] | None:
+    """The shortest piece that the text ends with so many times, and how often it does. A drawn
+    line is no piece: it must have letters."""
+    for length in range(2, min(_LONGEST, len(text) // times) + 1):
+        if text[-length:] != text[-2 * length : -length]:
+            continue
+        piece = text[-length:]
+        if sum(map(str.isalpha, piece)) < 2:
+            continue
+        count, end = 2, len(text) - 2 * length
+        while end >= length and text[end - length : end] == piece:
+            count, end = count + 1, end - length
+        if count >= times and count * length >= least:
+            return length, count
+    return None
