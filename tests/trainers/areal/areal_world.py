@@ -22,8 +22,9 @@ from areal.api.cli_args import AgentConfig, GenerationHyperparameters, Inference
 from areal.experimental.openai import ArealOpenAI
 from areal.experimental.openai import client as client_module
 from areal.infra import workflow_context
-from areal.infra.remote_inf_engine import RemoteInfEngine
+from areal.infra.remote_inf_engine import GroupedRolloutWorkflow, RemoteInfEngine
 from areal.infra.workflow_executor import WorkflowExecutor
+from areal.utils.data import concat_padded_tensors
 from openai import AsyncOpenAI
 from openai.types.chat.chat_completion_message_function_tool_call import (
     ChatCompletionMessageFunctionToolCall,
@@ -43,6 +44,8 @@ _worlds = itertools.count()
 
 ANSWERS: list[dict[str, Any]] = []
 """The engine's record: text, ids in and out, log probabilities, versions."""
+TRANSPORTS: list[str] = []
+"""What the HTTP clients of agents send through."""
 EPISODES: list[dict[str, Any]] = []
 """The record of our own workflows."""
 
@@ -63,6 +66,7 @@ class Rollouts:
     def __init__(self, directory: Path, *, dump: bool = False, version: int = 4) -> None:
         ANSWERS.clear()
         EPISODES.clear()
+        TRANSPORTS.clear()
         TOK.save_pretrained(directory / "tok")
         self.config = InferenceEngineConfig(
             experiment_name="puzzles",
@@ -130,6 +134,7 @@ class Rollouts:
         group: int = 3,
         is_eval: bool = False,
         tasks: int = 2,
+        more: dict[str, Any] | None = None,
         proxy: str | None = None,
         asks: str = "puzzle",
         expect: int | None = None,
@@ -144,6 +149,7 @@ class Rollouts:
                 "answer": str(i),
                 "query_id": f"puzzle-{i}",
                 "level": i,
+                **(more or {}),
             }
             self.executor.submit(data, resolved, should_accept_fn=accept, is_eval=is_eval)
         wanted = tasks if expect is None else expect
@@ -206,6 +212,29 @@ class OneTurn(RolloutWorkflow):
         return result
 
 
+class InOneGroup(GroupedRolloutWorkflow):
+    """AReaL's group, with the controls of its later versions: `drop_incomplete_group` and
+    `reward_normalization`, which writes into the members' interactions."""
+
+    def __init__(self, workflow: Any) -> None:
+        super().__init__(workflow, 3, logging.getLogger("group"))
+
+    async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:
+        members = [self.workflow.arun_episode(engine, data) for _ in range(self.group_size)]
+        results = await asyncio.gather(*members)
+        if None in results:
+            return None
+        if isinstance(next(iter(results[0].values())), torch.Tensor):
+            return concat_padded_tensors(results)
+        for n, result in enumerate(results):
+            for interaction in result.values():
+                interaction.original_reward = interaction.reward
+                interaction.reward = n - 1.0
+                if interaction._cache is not None:
+                    interaction._cache["rewards"] = torch.tensor([n - 1.0])
+        return {name: value for result in results for name, value in result.items()}
+
+
 def _parse_tool_calls(
     text: str, tools: Any, parser: Any, reasoning: Any, finish_reason: str, **_: Any
 ) -> tuple[Any, str, str]:
@@ -254,7 +283,11 @@ class InProcess(RolloutWorkflow):
         )
         await converse(client, data)
         client.set_last_reward(1.0)
-        return client.export_interactions(style="individual")
+        made = client.export_interactions(style="individual")
+        for interaction in made.values():
+            interaction.original_reward = None  # later versions have it
+            interaction.reward = 1.0
+        return made
 
 
 @areal.agent
@@ -268,7 +301,10 @@ class ThroughProxy:
             http_client=kwargs["http_client"],
             max_retries=0,
         )
+        TRANSPORTS.append(type(kwargs["http_client"]._transport).__name__)
         await converse(client, data)
+        if "fails" in data["messages"][0]["content"]:
+            raise ValueError("the grader does not answer")
         return 1.0
 
 

@@ -20,6 +20,8 @@ from stored import Stored, flat, written
 
 from rollscope import capture
 from rollscope.adapters import areal
+from rollscope.adapters.areal import hook
+from rollscope.capture.problems import problems
 from rollscope.model import Rollout
 
 
@@ -198,6 +200,84 @@ def test_raw_and_normalised_rewards(rollouts: Rollouts, own_store: Path) -> None
         assert rollout.rewards == {"normalised": 0.25 * rollout.index}
 
 
+def test_a_reward_that_its_group_normalises_later_stays_raw(
+    rollouts: Rollouts, own_store: Path
+) -> None:
+    """It is written into the interactions after the episode, while we convert them."""
+    inner = areal.TracedWorkflow(inner=world.InProcess())
+    rollouts.run(world.InOneGroup(inner), None, group=1, asks="tool?")
+    found = Stored(own_store)
+    check_group(found, 3)
+    for rollout in found:
+        assert rollout.reward == 1.0
+        assert {m.reward for m in rollout.messages if m.sampled} == {1.0}
+        assert rollout.index is not None
+        assert rollout.rewards == {"normalised": rollout.index - 1.0}
+
+
+def test_siblings_of_an_incomplete_group_that_is_given_up_are_dropped(
+    rollouts: Rollouts, own_store: Path
+) -> None:
+    inner = areal.TracedWorkflow(inner=world.OneTurn("rejects"))
+    rollouts.run(world.InOneGroup(inner), None, group=1, expect=0)
+    found = Stored(own_store)
+    given_up = ("dropped", "given up by AReaL: its group is incomplete")
+    assert Counter((r.index, r.fate, r.fate_reason) for r in found) == {
+        (0, *given_up): 2,
+        (1, "rejected", "the workflow returned None"): 2,
+        (2, *given_up): 2,
+    }
+
+
+def test_an_image_of_the_dataset_is_stored_once_per_group(
+    rollouts: Rollouts, own_store: Path
+) -> None:
+    image = "data:image/png;base64," + "iVBORw0KGgo" * 2000
+    prose = "a word and another. " * 1000
+    more = {"chat": [{"image_url": {"url": image}}], "story": prose}
+    rollouts.run(TRACED, {"inner": "areal_world.OneTurn"}, more=more)
+    found = Stored(own_store)
+    urls = [r.meta["data"]["chat"][0]["image_url"]["url"] for r in found]
+    assert Counter(url == image for url in urls) == {True: 2, False: 4}
+    assert all(len(url) < 200 and "sibling" in url for url in urls if url != image)
+    assert all(r.meta["data"]["story"] == prose for r in found)
+
+
+def test_rows_are_remembered_only_where_they_are_asked_for_and_until_they_are_given_up(
+    rollouts: Rollouts, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollout worker never hears that a row was trained on."""
+    rows = hook.MadeRows()
+    monkeypatch.setattr(hook, "rows", rows)
+    agent = {"inner": "areal_world.InProcess"}
+    rollouts.run(TRACED, agent, asks="tool?", group=2)
+    drain()
+    assert (rows._rows, rows._names) == ({}, {})
+    rows.is_asked = True  # by a trainer in this process
+    rollouts.run(TRACED, {"inner": "areal_world.OneTurn"})  # its keys are the rows' digests
+    drain()
+    assert (rows._rows, rows._names) == ({}, {})
+    rollouts.run(TRACED, agent, asks="tool?", group=2)
+    drain()
+    known = [one for same in rows._rows.values() for one in same]
+    assert len(known) == 8 and len(rows._names) == 4
+    assert all(len(one.places) <= 2 < sum(map(len, one.places)) for one in known)
+    refused = len(rows._rows)
+    rollouts.run(TRACED, agent, asks="tool?", group=2, accept=lambda _: False, expect=0)
+    drain()
+    assert len(rows._rows) == refused
+    monkeypatch.setattr(hook, "_KEPT", 3)
+    rollouts.run(TRACED, agent, asks="tool?", group=2, tasks=1)
+    wait_until(lambda: len(rows._rows) == 3)
+    assert sum(map(len, rows._names.values())) == 3
+    told = [p.count for p in problems.list({}) if "rows wait to be trained on" in p.text]
+    assert told == [8 + 4 - 3]
+
+
+def drain() -> None:
+    hook.Later.of("areal", active()).drain()
+
+
 def test_messages_that_a_workflow_carries_name_its_tool_calls(
     rollouts: Rollouts, own_store: Path
 ) -> None:
@@ -261,6 +341,42 @@ def test_an_agent_behind_areals_proxy(rollouts: Rollouts, own_store: Path, proxy
     results = rollouts.run("areal_world.ThroughProxy", None, asks="tool?", group=2, proxy=proxy)
     assert [len(group["rewards"]) for group in results] == [4, 4]
     check_agent(Stored(own_store), 2)
+
+
+def test_what_an_agent_said_before_it_failed_is_there(
+    rollouts: Rollouts, own_store: Path, proxy: str
+) -> None:
+    kwargs = {"asks": "tool? fails", "group": 1, "proxy": proxy, "expect": 0}
+    rollouts.run("areal_world.ThroughProxy", None, **kwargs)
+    found = Stored(own_store)
+    assert len(found) == 2
+    for rollout in found:
+        assert rollout.fate == "failed" and rollout.error is not None
+        assert rollout.error.text == "the grader does not answer"
+        roles = [m.role for m in rollout.messages]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+        assert [m.role for m in rollout.messages if m.sampled] == ["assistant", "assistant"]
+        assert rollout.messages[1].tool_calls
+
+
+def test_off_leaves_agents_and_their_http_client_alone(
+    rollouts: Rollouts, own_store: Path, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kwargs = {"asks": "tool?", "group": 1, "proxy": proxy, "tasks": 1}
+    rollouts.run("areal_world.ThroughProxy", None, **kwargs)
+    assert world.TRANSPORTS == ["Noting"]
+    active().finish()
+    monkeypatch.setenv("ROLLSCOPE", "off")
+    world.TRANSPORTS.clear()
+    rollouts.run("areal_world.ThroughProxy", None, **kwargs)
+    assert world.TRANSPORTS == ["AsyncHTTPTransport"]
+
+    class Other:
+        async def run(self, data: Any, **kwargs: Any) -> float:
+            return 1.0
+
+    run = Other.run
+    assert areal.agent(Other).run is run
 
 
 def test_cancelled_episodes_stay_cancelled(rollouts: Rollouts, own_store: Path) -> None:

@@ -115,9 +115,10 @@ def test_advantages_find_their_tokens(rollouts: Rollouts, own_store: Path) -> No
 
 
 def test_rows_of_an_agent_are_put_together_again(rollouts: Rollouts, own_store: Path) -> None:
+    made = areal.attach(make_trainer())
     batch = rollouts.run(TRACED, {"inner": "areal_world.InProcess"}, asks="tool?", group=2)
     before = copy.deepcopy(batch)
-    after = step(areal.attach(make_trainer()), batch, global_step=3)
+    after = step(made, batch, global_step=3)
     found = Stored(own_store)
     assert found.orphans == []
     expected = expected_advantages(before, after)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ... import capture
+from ...capture.settings import setting
 from .._seam import Watching
 from .hook import EpisodeWatch, seams
 
@@ -32,6 +33,8 @@ def agent(cls: _Agent) -> _Agent:
     class MyAgent:
         async def run(self, data, **kwargs): ...
     """
+    if setting("ROLLSCOPE") is False:
+        return cls
     with capture.guard("adapter areal: agent"):
         from areal.experimental.openai import OpenAIProxyWorkflow
 
@@ -48,7 +51,7 @@ def _episode(engine: Any, data: Any, /) -> Watching:
 
 def _run(http_client: Any = None) -> Watching:
     watch = _watch.get()
-    if watch is not None and http_client is not None:
+    if watch is not None and watch.run is not None and http_client is not None:
         yield {"http_client": _noting(http_client, watch)}
 
 

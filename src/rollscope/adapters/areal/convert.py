@@ -22,7 +22,7 @@ from .._arrays import number, same_length
 from .._decode import decode
 from .._messages import split
 from .._rows import TrainingRow, join
-from .interactions import Episode, from_interactions, take_names
+from .interactions import Episode, chat_tree, from_interactions, take_names
 from .rows import digest, first_version, rows_of, versions, where
 
 _TASK_KEYS = ("query_id", "qid", "uid", "id", "index")
@@ -73,7 +73,7 @@ def episodes(
     data = data or {}
     chat = data.get("messages") if isinstance(data.get("messages"), (list, tuple)) else None
     if result is None:
-        found = [_from_calls(calls, tokenizer, chat, problems)]
+        found = [_from_calls(calls, chats or {}, tokenizer, chat, problems)]
         found[0].rollout.fate = "rejected"
         found[0].rollout.fate_reason = "the workflow returned None"
     elif "input_ids" in result:
@@ -121,11 +121,12 @@ def _from_tensors(
             take_names(messages, _as_chat(whole[i], problems))
         rollout = Rollout(messages=messages, fate="scored", reward=number(row.get("rewards")))
         if "original_rewards" in row:
-            rollout.rewards["normalised"] = rollout.reward if rollout.reward is not None else 0.0
+            if rollout.reward is not None:
+                rollout.rewards["normalised"] = rollout.reward
             rollout.reward = number(row["original_rewards"])
         rollout.policy_version = first_version(messages)
         name = digest(ids, row.get("versions"), row.get("logprobs"))
-        found.append(Episode(rollout, [(name, list(range(len(ids))))], len(ids)))
+        found.append(Episode(rollout, [(name, (range(len(ids)),))], len(ids)))
     return found
 
 
@@ -144,12 +145,18 @@ def _as_chat(value: Any, problems: list[str]) -> list[Mapping[str, Any]]:
 
 def _from_calls(
     calls: Sequence[EngineCall],
+    chats: Mapping[str, Sequence[Mapping[str, Any]]],
     tokenizer: Any,
     chat: Sequence[Mapping[str, Any]] | None,
     problems: list[str],
 ) -> Episode:
     """An episode of which nothing but its calls is known."""
     answered = [call.response for call in calls if call.response is not None]
+    if not answered and chats:
+        messages, ends = chat_tree(list(chats.values()))
+        for end in ends:
+            messages[end].sampled = True
+        return Episode(Rollout(messages=messages), [], 0)
     if not answered:
         asked = [from_chat(m) for m in chat or ()]
         return Episode(Rollout(messages=asked), [], 0)

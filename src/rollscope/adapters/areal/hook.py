@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ... import capture
@@ -18,30 +19,40 @@ from .._record import Later, converted, installed
 from .._repeats import Repeats
 from .._seam import Seams, Watching
 from .convert import EngineCall, episodes
-from .interactions import Episode
+from .images import once
+from .interactions import Episode, Places
 from .verdicts import ExecutorTask, listen, running
 
 WORKER = uuid.uuid4().hex[:8]
 """Tells the rollouts of this process from those of others, because task ids repeat."""
 
-_KEPT = 200_000
-"""How many rows are remembered until they are trained on; the oldest are forgotten."""
+_KEPT = 20_000
+"""How many rows are remembered until they are trained on, at about 500 bytes each. If there are
+more, the oldest are forgotten and counted."""
 
 
 class Known(NamedTuple):
     """The rollout of a training row, and where the row's tokens lie among its tokens."""
 
     key: str
-    places: Sequence[int]
+    places: Places
     total: int
 
 
 class MadeRows:
-    """Training rows made in this process, by digest, until they are trained on."""
+    """Training rows made in this process, by digest, until they are trained on or given up.
+
+    Only rows are remembered whose rollout the digest does not tell, and only where a trainer in
+    this process asks for them. AReaL's rollout workers never hear what became of a row.
+    """
 
     def __init__(self) -> None:
+        self.is_asked = False
+        """Does a trainer in this process ask for rows?"""
         self._lock = threading.Lock()
         self._rows: OrderedDict[str, list[Known]] = OrderedDict()
+        self._names: dict[str, list[str]] = {}
+        """By the key of a rollout: the digests under which its rows are remembered."""
         self._repeats = Repeats()
 
     def add(self, episode: Episode) -> str:
@@ -54,20 +65,48 @@ class MadeRows:
         key = self._repeats.unique(
             f"areal/{first}/{len(episode.rows)}" if more else f"areal/{first}"
         )
-        with self._lock:
-            for name, places in episode.rows:
-                self._rows.setdefault(name, []).append(Known(key, places, episode.total))
-            while len(self._rows) > _KEPT:
-                self._rows.popitem(last=False)
+        if self.is_asked and key != f"areal/{first}":
+            with self._lock:
+                for name, places in episode.rows:
+                    self._rows.setdefault(name, []).append(Known(key, places, episode.total))
+                    self._names.setdefault(key, []).append(name)
+            self._keep_few()
         return key
+
+    def _keep_few(self) -> None:
+        while len(self._rows) > _KEPT:
+            with self._lock:
+                name, lost = self._rows.popitem(last=False)
+                for known in lost:
+                    self._forget_name(known.key, name)
+            text = f"more than {_KEPT} rows wait to be trained on; the oldest was let go of"
+            capture.report("adapter areal", text)
+
+    def _forget_name(self, key: str, name: str) -> None:
+        names = self._names.get(key, [])
+        if name in names:
+            names.remove(name)
+        if not names:
+            self._names.pop(key, None)
+
+    def give_up(self, key: str) -> None:
+        """The rollout of this key will not be trained on."""
+        with self._lock:
+            for name in self._names.pop(key, ()):
+                rest = [known for known in self._rows.get(name, ()) if known.key != key]
+                if rest:
+                    self._rows[name] = rest
+                else:
+                    self._rows.pop(name, None)
 
     def take(self, name: str, length: int) -> Known:
         """The rollout of a row. If it was made in another process, its key is the row's digest."""
         with self._lock:
             found = self._rows.get(name)
             if not found:
-                return Known(f"areal/{name}", range(length), length)
+                return Known(f"areal/{name}", (range(length),), length)
             first = found.pop(0)
+            self._forget_name(first.key, name)
             if not found:
                 del self._rows[name]
             return first
@@ -90,9 +129,14 @@ class _Members:
                 self._started.popitem(last=False)
             return number
 
+    def forget(self, task: Any) -> None:
+        """All members of this task have begun. It is let go of, and so are its images."""
+        with self._lock:
+            self._started.pop(task, None)
+
 
 rows = MadeRows()
-_members = _Members()
+members = _Members()
 _numbers = itertools.count()
 
 
@@ -117,7 +161,7 @@ class EpisodeWatch:
         self.is_eval, self.task_id = context.is_eval, context.task_id
         self.index = getattr(context, "sample_idx", None)
         if self.task_id is not None and self.index is None:
-            self.index = _members.next((self.is_eval, self.task_id), data)
+            self.index = members.next((self.is_eval, self.task_id), data)
         self.data = dict(data) if isinstance(data, Mapping) else {}
         self.tokenizer = tokenizer
         self.calls: list[EngineCall] = []
@@ -127,6 +171,8 @@ class EpisodeWatch:
         version = get_version() if callable(get_version) else None
         self.step = version if isinstance(version, int) else None
         self.run = join(getattr(engine, "config", None))
+        self.key: str | None = None
+        """Of the first rollout that the episode made, once it is recorded."""
         self.task: ExecutorTask | None = None
         if self.run is not None and self.task_id is not None:
             self.task = running(self.is_eval, self.task_id)
@@ -143,10 +189,14 @@ class EpisodeWatch:
 
     def end(self, result: Any, error: BaseException | None = None) -> None:
         """Snapshot; the background does the rest."""
-        if self.run is not None:
-            # The tensors themselves are not changed any more: AReaL concatenates copies.
-            result = (dict(result) or None) if isinstance(result, Mapping) else result
-            later(self.run, self._record, self.run, result, error, time.time())
+        if self.run is None:
+            return
+        if isinstance(result, Mapping):
+            last = next(reversed(list(result.values())), None)
+            if self.task is not None and hasattr(last, "original_reward"):
+                self.task.expect(self, last)
+            result = {name: _snapshot(value) for name, value in result.items()} or None
+        later(self.run, self._record, self.run, result, error, time.time())
 
     def _record(
         self, run: capture.Run, result: Any, error: BaseException | None, ended: float
@@ -167,9 +217,12 @@ class EpisodeWatch:
                 rollout.fate, rollout.fate_reason = "failed", None
                 rollout.error = as_error(error)
             self._name(rollout, n, len(found))
+            if self.task is not None and "data" in rollout.meta:
+                rollout.meta["data"] = once(rollout.meta["data"], self.task.images)
             if episode.rows and not self.is_eval:
                 rollout.key = rows.add(episode)
         run.log([episode.rollout for episode in found])
+        self.key = found[0].rollout.key if found else None
         for episode in found:
             if self.task is not None:
                 self.task.add(run, episode.rollout)
@@ -184,6 +237,13 @@ class EpisodeWatch:
         if self.task_id is not None:
             rollout.group = f"{rollout.split}/{self.step}/{rollout.task}/{self.task_id}"
         rollout.key = f"areal/{rollout.split}/{WORKER}/{next(_numbers)}"
+
+
+def _snapshot(value: Any) -> Any:
+    """An interaction as it is now. AReaL writes the normalised reward into it when its group has
+    ended, and what it computes for us must not stay in it. Tensors are not changed any more: AReaL
+    concatenates copies."""
+    return copy.copy(value) if hasattr(value, "to_tensor_dict") else value
 
 
 def join(config: Any) -> capture.Run | None:

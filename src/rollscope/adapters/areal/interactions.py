@@ -18,12 +18,16 @@ from .._arrays import number
 from .._rows import Joined, TrainingRow, join
 from .rows import digest, first_version, rows_of, versions, where
 
+Places = tuple[range, ...]
+"""Where a row's tokens lie among those of its rollout, piece by piece. A place for each token would
+take 40 bytes a token, and rows are remembered until they are trained on."""
+
 
 class Episode(NamedTuple):
-    """A rollout, and for each of its training rows a digest and the places of its tokens."""
+    """A rollout, and for each of its training rows a digest and where its tokens lie."""
 
     rollout: Rollout
-    rows: list[tuple[str, list[int]]]
+    rows: list[tuple[str, Places]]
     total: int
 
 
@@ -40,7 +44,7 @@ def from_interactions(
         rollout.rewards["normalised"] = float(last.reward)
     said = [_said(interaction, chats) for interaction in interactions]
     if not all(interaction.has_tensor_data for interaction in interactions):
-        rollout.messages, ends = _chat_tree(said)
+        rollout.messages, ends = chat_tree(said)
         _mark(rollout.messages, ends, interactions)
         return Episode(rollout, [], 0)
     rows = [_interaction_row(interaction) for interaction in interactions]
@@ -97,19 +101,25 @@ def _mark(messages: list[Message], ends: Sequence[int], interactions: Sequence[A
             message.stop_reason = response.stop_reason
 
 
-def _places(joined: Joined, end: int, length: int) -> list[int]:
+def _places(joined: Joined, end: int, length: int) -> Places:
     """Where the tokens of a row that ends in message `end` lie among the rollout's tokens."""
     starts, at = [], 0
     for message in joined.messages:
         starts.append(at)
         at += len(message.tokens or ())
-    places: list[int] = []
+    places: list[range] = []
+    left = length
     for n in path_to(joined.messages, end):
-        places += range(starts[n], starts[n] + len(joined.messages[n].tokens or ()))
-    return places[:length]
+        taken = min(left, len(joined.messages[n].tokens or ()))
+        left -= taken
+        if places and places[-1].stop == starts[n]:
+            places[-1] = range(places[-1].start, starts[n] + taken)
+        else:
+            places.append(range(starts[n], starts[n] + taken))
+    return tuple(places)
 
 
-def _chat_tree(chats: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[Message], list[int]]:
+def chat_tree(chats: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[Message], list[int]]:
     """Conversations that begin alike, as one tree, and where each ends."""
     messages: list[Message] = []
     ends: list[int] = []
@@ -117,7 +127,7 @@ def _chat_tree(chats: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[Messa
     for chat in chats:
         parent, name = -1, ""
         for m in chat:
-            name += json.dumps(m, sort_keys=True, default=str) + "\n"
+            name += json.dumps(_given(m), sort_keys=True, default=str) + "\n"
             if name not in known:
                 message = from_chat(m)
                 message.parent = parent if parent != len(messages) - 1 or parent < 0 else None
@@ -126,6 +136,14 @@ def _chat_tree(chats: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[Messa
             parent = known[name]
         ends.append(parent)
     return messages, ends
+
+
+def _given(value: Any) -> Any:
+    """A message without its empty fields: a server's answer has them, and what a client sends back
+    of it does not."""
+    if isinstance(value, Mapping):
+        return {name: _given(v) for name, v in value.items() if v is not None}
+    return [_given(v) for v in value] if isinstance(value, list) else value
 
 
 def take_names(messages: Sequence[Message], chat: Sequence[Mapping[str, Any]]) -> None:

@@ -8,6 +8,7 @@ digest that both sides compute.
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,6 +38,10 @@ class TrainerRecorder(Recorder):
             "actor.ppo_update": self.update,
             "stats_logger.commit": self.commit,
         }
+
+    def watch(self) -> None:
+        rows.is_asked = True
+        super().watch()
 
     def advantages(self, data: Any, /) -> Watching:
         # It overwrites mask and log probabilities, shifted by one.
@@ -82,12 +87,12 @@ class TrainerRecorder(Recorder):
                 fact = found.setdefault(
                     known.key, {"stream": [None] * known.total, "values": [], "masks": 0}
                 )
-                if len(known.places) != len(ids):
+                if sum(map(len, known.places)) != len(ids):
                     capture.report("adapter areal", "a trained row is not as long as its rollout")
                     continue
                 mask = [bool(m) for m in row["loss_mask"].tolist()]
                 values = unshifted(after["advantages"][i], mask)
-                for place, value in zip(known.places, values, strict=True):
+                for place, value in zip(itertools.chain(*known.places), values, strict=True):
                     if value is not None:
                         fact["stream"][place] = value
                         fact["values"].append(value)

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import capture
 from ...model import Rollout
 from .._seam import Watching, is_ours
 
+if TYPE_CHECKING:
+    from .hook import EpisodeWatch
+
 _ENDS = {
     "rejected": ("rejected", "refused by should_accept_fn"),
     "workflow_exception": ("dropped", "given up by AReaL: an error in its group"),
+    "returned_none": ("dropped", "given up by AReaL: its group is incomplete"),
 }
 """Fate and reason of rollouts that were good until then, by the executor's reason."""
 
@@ -26,10 +30,29 @@ class ExecutorTask:
     """One task of the executor: its rollouts, and how it ended."""
 
     def __init__(self) -> None:
+        self.images: set[str] = set()
+        """Those that a member of the group is stored with already."""
         self._lock = threading.Lock()
         self._keys: list[str] = []
         self._is_over = False
         self._reason: str | None = None
+        self._expected: list[tuple[EpisodeWatch, Any]] = []
+
+    def expect(self, watch: EpisodeWatch, last: Any) -> None:
+        """AReaL may normalise the reward of this episode's last interaction within its group."""
+        with self._lock:
+            if not self._is_over:
+                self._expected.append((watch, last))
+
+    def normalised(self) -> list[tuple[EpisodeWatch, float]]:
+        """The rewards that were normalised, now that the group has ended."""
+        with self._lock:
+            expected, self._expected = self._expected, []
+        return [
+            (watch, float(last.reward))
+            for watch, last in expected
+            if last.original_reward is not None and last.reward is not None
+        ]
 
     def add(self, run: capture.Run, rollout: Rollout) -> None:
         """A rollout was recorded. Members of a lost group may end after the task."""
@@ -41,17 +64,25 @@ class ExecutorTask:
         if is_over:
             _tell(run, [rollout.key], self._reason)
 
-    def end(self, run: capture.Run, reason: str | None) -> None:
+    def end(
+        self, run: capture.Run, reason: str | None, normalised: list[tuple[EpisodeWatch, float]]
+    ) -> None:
         with self._lock:
             self._is_over, self._reason = True, reason
             keys = list(self._keys)
+        for watch, reward in normalised:
+            if watch.key is not None:
+                run.annotate(key=watch.key, rewards={"normalised": reward})
         _tell(run, keys, reason)
 
 
 def _tell(run: capture.Run, keys: list[str], reason: str | None) -> None:
+    from .hook import rows
+
     fate, text = _ENDS.get(str(reason), (None, None))
     for key in keys if fate is not None else ():
         run.annotate(key=key, fate=fate, fate_reason=text)
+        rows.give_up(key)
 
 
 _running: OrderedDict[tuple[bool, Any], ExecutorTask] = OrderedDict()
@@ -87,10 +118,12 @@ def _event(method: str, task_id: Any = None, reason: str | None = None) -> Watch
 def _finalized(number: Any, reason: str | None) -> None:
     from areal.infra import workflow_context
 
-    from .hook import later
+    from .hook import later, members
 
     run = capture.active()
+    name = (workflow_context.get().is_eval, number)
+    members.forget(name)
     with _lock:
-        task = _running.pop((workflow_context.get().is_eval, number), None)
+        task = _running.pop(name, None)
     if run is not None and task is not None:
-        later(run, task.end, run, reason)
+        later(run, task.end, run, reason, task.normalised())
