@@ -5,7 +5,7 @@ from typing import Any
 
 from bytetok import ByteTokenizer
 
-from rollscope.adapters.verl.convert import Generation, Job, convert, places
+from rollscope.adapters.verl.convert import Generation, Job, convert, note_generation, places
 
 TOK = ByteTokenizer()
 PROMPT = TOK.encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
@@ -48,10 +48,10 @@ def test_logprobs_of_another_length_are_missing_not_shifted() -> None:
 
 def test_weights_versions_are_kept_only_if_they_account_for_every_token() -> None:
     half = len(ANSWER) // 2
-    whole = Generation(span="a", prompt=PROMPT, ids=ANSWER, version=None)
+    whole = Generation(span="a", given=PROMPT, ids=ANSWER, version=None)
     pieces = [
-        Generation(span="b", parent="a", prompt=PROMPT, ids=ANSWER[:half], version=7),
-        Generation(span="c", parent="a", prompt=PROMPT, ids=ANSWER[half:], version=8),
+        Generation(span="b", parent="a", given=PROMPT, ids=ANSWER[:half], version=7),
+        Generation(span="c", parent="a", given=PROMPT, ids=ANSWER[half:], version=8),
     ]
     rollout = one([output()], generations=[*pieces, whole])
     assert rollout.messages[-1].tokens.version[-len(ANSWER) :] == [7] * half + [8] * (
@@ -59,6 +59,53 @@ def test_weights_versions_are_kept_only_if_they_account_for_every_token() -> Non
     )
     other = one([output()], generations=pieces[:1])
     assert other.messages[-1].tokens.version is None
+
+
+def test_a_call_keeps_only_what_is_new_of_its_prompt() -> None:
+    """The engine gets the whole conversation at each turn."""
+    job, prompt = Job(), list(PROMPT)
+    more = TOK.encode("\n<|im_start|>tool\n5<|im_end|>\n<|im_start|>assistant\n")
+    for turn in range(65):
+        note_generation(job, prompt, Generation(span=str(turn), ids=ANSWER, version=turn))
+        prompt = prompt + ANSWER + more
+    held = sum(len(call.given) + len(call.ids) for call in job.generations)
+    assert held == len(prompt) - len(more) == len(job.newest)
+    # What is kept is enough to tell what the model saw and wrote until it failed.
+    job.error = RuntimeError("down")
+    (rollout,) = convert(None, job, tokenizer=TOK)
+    assert [i for m in rollout.messages for i in m.tokens.ids] == job.newest
+    assert [m.sampled for m in rollout.messages] == [False] + [True, False] * 64 + [True]
+
+
+def test_each_output_of_a_loop_has_the_versions_of_the_calls_that_wrote_it() -> None:
+    job = Job()
+    other = TOK.encode("<|im_start|>user\nin short<|im_end|>\n<|im_start|>assistant\n")
+    for version, prompt in ((3, PROMPT), (4, other), (5, PROMPT)):
+        call = Generation(span=f"s{version}", ids=ANSWER, version=version)
+        note_generation(job, prompt, call)
+    first, second = output(), output(prompt_ids=other)
+    (rollout,) = convert([second], job, tokenizer=TOK)
+    assert rollout.messages[-1].tokens.version[-1] == 4
+    del job.generations[2]
+    (rollout,) = convert([first, second], job, tokenizer=TOK)
+    made = [m.tokens.version[-len(ANSWER) :] for m in rollout.messages if m.sampled]
+    assert made == [[3] * len(ANSWER), [4] * len(ANSWER)]
+
+
+def test_calls_that_contradict_each_other_tell_no_version() -> None:
+    job = Job()
+    for version in (3, 4):
+        note_generation(job, PROMPT, Generation(span=f"s{version}", ids=ANSWER, version=version))
+    (rollout,) = convert([output()], job, tokenizer=TOK)
+    assert rollout.messages[-1].tokens.version is None
+
+
+def test_the_baseline_of_remax_is_marked_and_not_trained_on() -> None:
+    rollout = one([output()], is_baseline=True)
+    assert (rollout.fate, rollout.meta["baseline"]) == ("dropped", "REMAX")
+    assert "baseline" in rollout.fate_reason
+    failed = one(None, is_baseline=True, error=RuntimeError("down"))
+    assert failed.fate == "failed"
 
 
 def test_the_index_that_verl_makes_up_is_not_a_task() -> None:
@@ -88,7 +135,7 @@ def test_several_outputs_are_conversations_of_one_rollout() -> None:
 
 
 def test_a_failed_loop_keeps_what_the_engine_had_written() -> None:
-    done = Generation(span="a", prompt=PROMPT, ids=ANSWER, stop_reason="stop", version=3)
+    done = Generation(span="a", given=PROMPT, ids=ANSWER, stop_reason="stop", version=3)
     rollout = one(None, generations=[done], error=RuntimeError("down"))
     assert rollout.fate == "failed" and rollout.error.text == "down"
     assert [(m.role, m.content) for m in rollout.messages] == [("user", "hi"), ("assistant", "ok")]

@@ -138,6 +138,20 @@ def test_whole_numbers_of_any_kind_are_written_as_they_are(kind: str, numbers: l
     assert json.loads(array_json(np.array(numbers, kind), True)) == numbers
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "i8"])
+@pytest.mark.parametrize("name", ["logprob", "version"])
+def test_what_a_masked_array_hides_is_missing(kind: str, name: str) -> None:
+    values = np.ma.array(np.array([7, 1, 2], kind), mask=[True, False, False])
+    line = wire.facts_line(
+        [Fact(rollout="a", name=f"tokens.{name}", value=None, time=1.0, stream=values)]
+    )
+    values[:] = 9  # the trainer goes on
+    (written,) = json.loads(line.encode())["facts"]
+    assert written["stream"] == [None, 1, 2]
+    odd = np.ma.array([np.nan, np.nan, np.inf], mask=[True, False, False])
+    assert json.loads(array_json(odd, False)) == [None, "NaN", "Infinity"]
+
+
 def test_a_token_id_that_is_too_large_is_written_as_it_is() -> None:
     assert json.loads(array_json(np.array([5, 2**40]), True)) == [5, 2**40]
 

@@ -31,7 +31,8 @@ def frozen(values: Any) -> Any:
             return copy
     if np is not None and hasattr(values, "__array__"):
         try:
-            return np.array(values)  # always a copy
+            # Always a copy. What a masked array hides is not known.
+            return values.copy() if is_masked(values, np) else np.array(values)
         except (TypeError, ValueError, RuntimeError):
             pass  # on a device that it will not leave by itself
     if hasattr(values, "tolist"):
@@ -39,6 +40,10 @@ def frozen(values: Any) -> Any:
     if np is not None and hasattr(values, "__dlpack__"):
         return np.from_dlpack(values).copy()
     return tuple(values)
+
+
+def is_masked(values: Any, np: Any) -> bool:
+    return isinstance(values, np.ma.MaskedArray)
 
 
 def _array_copy(values: Any, np: Any) -> Any:
@@ -103,6 +108,8 @@ def array_json(values: Any, whole: bool) -> bytes:
     np = sys.modules.get("numpy")
     if np is not None and isinstance(values, np.ndarray):
         values = values.reshape(-1)
+        if is_masked(values, np):
+            return _masked_json(values, whole, np)
         is_whole = whole and values.dtype.kind in "iu"  # of any size, they look the same as text
         try:
             flat = np.ascontiguousarray(values, None if is_whole else "i4" if whole else "f4")
@@ -112,6 +119,19 @@ def array_json(values: Any, whole: bool) -> bytes:
                 return _repeated(text, len(flat)) if is_same else text
         except (TypeError, ValueError):
             pass  # objects among the numbers (None): one by one
+    return orjson.dumps(
+        [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
+    )
+
+
+def _masked_json(values: Any, whole: bool, np: Any) -> bytes:
+    """A masked array as JSON: what is hidden is missing."""
+    hidden = np.ma.getmaskarray(values)
+    shown = values.data[~hidden]
+    if not whole and values.dtype.kind in "fiu" and np.isfinite(shown).all():
+        # NaN is what orjson writes as null.
+        flat = np.where(hidden, np.float32("nan"), values.data.astype("f4"))
+        return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     return orjson.dumps(
         [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
     )

@@ -18,24 +18,14 @@ from ...model.chat import from_chat
 from ...model.normalise import as_error
 from .._decode import decode
 from .._messages import after_prompt, split
+from .generations import Generation as Generation
+from .generations import in_common, prompts, versions
 
 TRUNCATED = frozenset({"length", "max_tokens", "max_new_tokens"})
 """Stop reasons of the engines that mean: there was more to say."""
 
 
-class Generation(msgspec.Struct):
-    """One call of the engine, as the LLM client made it."""
-
-    span: str
-    prompt: list[int]
-    ids: list[int]
-    stop_reason: str | None = None
-    version: int | None = None
-    """The weights that wrote it (verl's `global_steps` of the engine)."""
-    start: float | None = None
-    end: float | None = None
-    parent: str | None = None
-    """Span of the call that made this one: a client that resumes calls another one."""
+BASELINE = "baseline: REMAX subtracts its reward and does not train on it"
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -58,7 +48,11 @@ class Job(msgspec.Struct, kw_only=True):
     start: float | None = None
     end: float | None = None
     spans: list[Span] = msgspec.field(default_factory=list)
+    is_baseline: bool = False
+    """REMAX generates it greedily, and subtracts its reward from those of its siblings."""
     generations: list[Generation] = msgspec.field(default_factory=list)
+    newest: list[int] = msgspec.field(default_factory=list)
+    """Prompt and answer of the last of them."""
     calls: list[tuple[str, list[ToolCall]]] = msgspec.field(default_factory=list)
     """Tool calls that verl's parser found, each list with the span of the generation it read."""
     outputs: list[Any] | None = None
@@ -66,6 +60,15 @@ class Job(msgspec.Struct, kw_only=True):
     error_kind: str | None = None
     token2text: bool = False
     """verl's `trace.token2text`: the `run` span's output also holds the whole text."""
+
+
+def note_generation(job: Job, prompt: list[int], call: Generation) -> None:
+    """Keep a call of the engine, and of its prompt only what the call before did not have."""
+    before = job.newest
+    call.shared = len(before) if prompt[: len(before)] == before else in_common(before, prompt)
+    call.given = prompt[call.shared :]
+    job.newest = prompt + call.ids
+    job.generations.append(call)
 
 
 def convert(
@@ -105,6 +108,10 @@ def convert(
     if job.step_is_version and rollout.policy_version is not None:
         # Validation is of the weights that wrote it; training makes the next ones.
         rollout.step = rollout.policy_version + (not job.validate)
+    if job.is_baseline:
+        rollout.meta["baseline"] = "REMAX"
+        if rollout.fate == "scored":
+            rollout.fate, rollout.fate_reason = "dropped", BASELINE
     rollout.task = task_of(fields)
     _link_generations(rollout, job)
     _link_tools(rollout, job)
@@ -228,39 +235,27 @@ def _row(output: Any, job: Job, tokenizer: Any, problems: list[str]) -> list[Mes
         streams={
             "mask": known,
             "logprob": after_prompt(len(prompt), logprobs),
-            "version": after_prompt(len(prompt), _versions(response, mask, job)),
+            "version": after_prompt(len(prompt), versions(job.generations, prompt, response, mask)),
         },
         chat=_chat(job.fields),
         problems=problems,
     )
 
 
-def _versions(response: list[int], mask: list[int], job: Job) -> list[int | None] | None:
-    """The weights that wrote each token, if the engine's own calls account for all of them."""
-    callers = {g.parent for g in job.generations}
-    leaves = [g for g in job.generations if g.span not in callers]
-    ids = [i for g in leaves for i in g.ids]
-    versions = [g.version for g in leaves for _ in g.ids]
-    wrote = [i for i, m in zip(response, mask, strict=False) if m]
-    if not wrote or ids[: len(wrote)] != wrote or all(v is None for v in versions):
-        return None
-    found = iter(versions)
-    return [next(found) if m else None for m in mask]
-
-
 def _add_unfinished(rollout: Rollout, job: Job, tokenizer: Any, problems: list[str]) -> None:
     """What the engine saw and wrote before the loop ended without an output."""
     rollout.fate = "rejected"
     rollout.fate_reason = "the agent loop gave no output back"
-    turns = [g for g in job.generations if not _is_nested(g, job)]
+    asked = zip(job.generations, prompts(job.generations), strict=True)
+    turns = [(g, prompt) for g, prompt in asked if not _is_nested(g, job)]
     if not turns:
         rollout.messages = _chat_messages(job.fields)
         return
-    last = turns[-1]
-    ids = last.prompt + last.ids
+    last, prompt = turns[-1]
+    ids = prompt + last.ids
     mask = [0] * len(ids)
-    for turn in turns:
-        begin, end = len(turn.prompt), len(turn.prompt) + len(turn.ids)
+    for turn, prompt in turns:
+        begin, end = len(prompt), len(prompt) + len(turn.ids)
         if ids[begin:end] == turn.ids:
             mask[begin:end] = [1] * len(turn.ids)
     rollout.stop_reason = last.stop_reason

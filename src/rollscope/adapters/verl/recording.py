@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from ... import capture
 from ...capture.context import Here, here, inside
 from ...capture.live import LiveRollout
 from ...model import Span, ToolCall
 from ...model.normalise import as_error
 from .._record import Later
 from .._seam import Watching
-from .convert import Generation, Job
+from .convert import Generation, Job, note_generation
 from .patching import seams
 
 
@@ -33,6 +34,9 @@ class Recording(NamedTuple):
 
 
 current: ContextVar[Recording | None] = ContextVar("rollscope_verl", default=None)
+
+is_in_worker: ContextVar[bool] = ContextVar("rollscope_verl_worker", default=False)
+"""Is an agent loop of a worker running, recorded or not?"""
 
 _LONG = 16  # a list of more numbers than this is a row of tokens, not an argument
 
@@ -55,6 +59,17 @@ def traced(method: Callable[..., Any]) -> Any:
         _end(recording.job, span, result)
 
     return seams.watched(method, call, f"span {label}")
+
+
+def attributes() -> Watching:
+    """verl's `rollout_trace_attr`. A rollout is what a worker runs; elsewhere it marks none."""
+    if capture.active() is not None and not is_in_worker.get():
+        capture.report(
+            "adapter verl",
+            "verl's rollout_trace_attr marks no rollout outside of an agent-loop worker; nothing "
+            "is recorded there. rollscope.rollout_trace_attr takes the same arguments and records",
+        )
+    yield
 
 
 def _begin(recording: Recording, label: str, arguments: dict[str, Any]) -> Span:
@@ -85,18 +100,17 @@ def _end(job: Job, span: Span, result: Any = None, error: BaseException | None =
         return
     span.outputs = snapshot(result)
     if prompt is not None and getattr(result, "token_ids", None) is not None:
-        job.generations.append(_generation(span, prompt, result))
+        note_generation(job, prompt, _generation(span, result))
     elif span.name.endswith("extract_tool_calls"):
         _note_calls(job, result)
 
 
-def _generation(span: Span, prompt: list[int], output: Any) -> Generation:
+def _generation(span: Span, output: Any) -> Generation:
     extra = getattr(output, "extra_fields", None) or {}
     version = extra.get("global_steps")
     return Generation(
         span=str(span.id),
         parent=span.parent,
-        prompt=prompt,
         ids=list(output.token_ids),
         stop_reason=getattr(output, "stop_reason", None),
         version=None if version is None else int(version),

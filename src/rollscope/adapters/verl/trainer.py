@@ -58,9 +58,14 @@ def _is_constant(values: Any) -> bool:
     return bool((values == values[0]).all())
 
 
-def _padded(values: Any, chosen: Any, prompt: int | None) -> list[float | None]:
-    known = [float(v) if c else None for v, c in zip(values, chosen, strict=True)]
-    return [None] * (prompt or 0) + known
+def _padded(values: Any, chosen: Any, prompt: int | None) -> Any:
+    """Values of a response behind its prompt: a masked array, whose lists cost the trainer nothing.
+    What was not chosen is not known."""
+    import numpy as np
+
+    before = prompt or 0
+    hidden = np.concatenate((np.ones(before, bool), ~chosen))
+    return np.ma.array(np.concatenate((np.zeros(before, values.dtype), values)), mask=hidden)
 
 
 # -- what became of them ---------------------------------------------------------------

@@ -106,10 +106,13 @@ def _annotate(data: Any, meta: Any, rewards_are_late: bool) -> set[str]:
     return masked
 
 
-def _joined(pieces: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+def _joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     """The streams of a rollout's rows, one after the other, if every row has them."""
+    import numpy as np
+
     names = set.intersection(*(set(piece) for piece in pieces)) if pieces else set()
-    return {name: [v for piece in pieces for v in piece[name]] for name in sorted(names)}
+    concatenate: Any = np.ma.concatenate
+    return {name: concatenate([piece[name] for piece in pieces]) for name in sorted(names)}
 
 
 _reasons: ContextVar[Mapping[str, str] | None] = ContextVar("rollscope_verl_why", default=None)

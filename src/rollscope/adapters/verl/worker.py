@@ -30,7 +30,7 @@ from .._seam import Look, Watching
 from .choice import Choice
 from .convert import Job, convert, counts_versions, identity, places, step_of, task_of
 from .patching import LOST, seams
-from .recording import Recording, current, traced
+from .recording import Recording, current, is_in_worker, traced
 
 SEAMS = ("AgentLoopWorker._run_agent_loop", "AgentLoopWorker._compute_score", "rollout_trace_op")
 
@@ -77,6 +77,12 @@ class _Share:
 
 def _find_places(jobs: list[Job]) -> None:
     """Find the places of rollouts in their groups, if verl does not number their sessions."""
+    for job in jobs:
+        if job.is_baseline:
+            job.place = job.group_size  # behind those that are trained on
+    jobs = [job for job in jobs if not job.is_baseline]
+    if not jobs:
+        return
     fields = [job.fields for job in jobs]
     groups = [_group(job) for job in jobs]
     if any(g is None for g in groups) or "session_id" in fields[0]:
@@ -91,7 +97,9 @@ def _chosen(jobs: list[Job]) -> dict[int, bool]:
     """Which jobs of a legacy worker's share a `Sample` keeps, if groups may be cut."""
     run = capture.active()
     sample = None if run is None else run.setup.sample
-    if sample is None or any(job.place is None or "priority" not in job.fields for job in jobs):
+    if sample is None or any(
+        job.place is None or job.is_baseline or "priority" not in job.fields for job in jobs
+    ):
         return {}
     rows = [int(job.fields["priority"]) for job in jobs]
     one = jobs[0]
@@ -141,6 +149,7 @@ def _run_agent_loop(method: Callable[..., Any]) -> Callable[..., Any]:
 
 async def _recorded(start: Callable[[], Any], job: Any, share: _Share, tokenizer: Any) -> Any:
     recording = None
+    is_in_worker.set(True)  # verl runs each loop as a task, with a context of its own
     with guard("adapter verl: beginning a rollout"):
         recording = share.begin(job)
     if recording is None:
@@ -210,10 +219,18 @@ def _job(
         logprobs_mode=config.get("logprobs_mode") if sampling_params.get("logprobs") else None,
         response_length=config.get("response_length"),
         group_size=int(config.val_kwargs.n if validate else config.n),
+        is_baseline=not validate and _is_baseline(self.config, sampling_params),
         start=time.time(),
         token2text=bool(config.trace.get("token2text", False)),
     )
     return job, self.tokenizer
+
+
+def _is_baseline(config: Any, sampling: dict[str, Any]) -> bool:
+    """REMAX tells an agent loop nothing but to be greedy, where its siblings are not."""
+    rollout = config.actor_rollout_ref.rollout
+    is_greedy = sampling.get("temperature") == 0 != rollout.temperature
+    return is_greedy and str(config.algorithm.get("adv_estimator")).lower().endswith("remax")
 
 
 def _field(value: Any) -> Any:
