@@ -53,4 +53,5 @@ def main(model: str, *overrides: str) -> None:
     print(json.dumps({"ours": ours, "replaced": replaced, "turns": len(engine.turns)}))
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

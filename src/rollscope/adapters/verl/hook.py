@@ -9,6 +9,8 @@ verl's functions are watched. Otherwise nothing happens.
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
@@ -16,14 +18,18 @@ from typing import Any
 
 from ... import capture
 from ...capture import Run, Sample, guard
+from ...capture.settings import setting
 from .._imports import when_imported
 from .._seam import Watcher, in_place_of
 from . import trainer, trainer_legacy, trainer_v1, worker
 from .patching import LOST, seams
-from .recording import traced
+from .recording import attributes, traced
 
 BACKEND = "rollscope"
 """The word for `actor_rollout_ref.rollout.trace.backend`."""
+
+_FIRST = (0, 9)
+"""Of older versions nothing is watched: their functions differ, and no test runs them."""
 
 _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 _LEGACY, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
@@ -88,6 +94,8 @@ def _watch(name: str, role: str) -> Callable[[ModuleType], None]:
     def watch(module: ModuleType) -> None:
         with guard(f"adapter verl: {module.__name__}.{name}"):
             found = getattr(module, name, None)
+            if not isinstance(found, type) and _is_too_old():
+                return  # told as soon as somebody asks
             if not isinstance(found, type):
                 raise AttributeError(f"verl {_version()} has no class {name} in {module.__name__}")
             if not isinstance(vars(found).get("config"), _Config):
@@ -121,6 +129,12 @@ def _patch_class(cls: type, role: str) -> None:
 def _consider(config: Any, role: str, asked: bool = False) -> Run | None:
     trace = _select(config, "actor_rollout_ref.rollout.trace") or {}
     by_config = trace.get("backend") == BACKEND
+    if role == "trainer" or asked:  # one process, not each worker
+        _tell_misspelt(trace.get("backend"))
+    if _is_too_old():
+        if role == "trainer" or asked:
+            _tell_too_old(asked or by_config)
+        return None
     project = trace.get("project_name") or _select(config, "trainer.project_name")
     name = trace.get("experiment_name") or _select(config, "trainer.experiment_name")
     cap = trace.get("max_samples_per_step_per_worker")
@@ -139,6 +153,32 @@ def _consider(config: Any, role: str, asked: bool = False) -> Run | None:
             run.before_finish.append(_detach)
         _patch(role)
     return run
+
+
+def _is_too_old() -> bool:
+    found = re.match(r"(\d+)\.(\d+)", _version() or "")
+    return found is not None and (int(found[1]), int(found[2])) < _FIRST
+
+
+def _tell_too_old(asked: bool) -> None:
+    is_on = setting("ROLLSCOPE")
+    if is_on is not False and (asked or is_on or capture.active() is not None):
+        first = ".".join(map(str, _FIRST))
+        capture.report(
+            "adapter verl",
+            f"verl {_version()} is too old: nothing is recorded, and the training runs as it does "
+            f"without Rollscope. Supported: verl {first} and newer",
+        )
+
+
+def _tell_misspelt(backend: Any) -> None:
+    """verl takes any word, and does nothing with one that it does not know."""
+    if backend != BACKEND and difflib.get_close_matches(str(backend), [BACKEND], cutoff=0.7):
+        capture.report(
+            "adapter verl",
+            f"trace.backend={backend} asks for nothing that verl or Rollscope knows; to record, "
+            f"write trace.backend={BACKEND}",
+        )
 
 
 def _select(config: Any, path: str) -> Any:
@@ -197,7 +237,8 @@ def _patch_ops(rollout_trace: ModuleType) -> None:
 
     verl's own wrapper stays inside ours, so its own backends go on as before.
     """
-    if not seams.fit(rollout_trace, {"rollout_trace_op": lambda: None}, LOST):
+    names = {"rollout_trace_op": lambda: None, "rollout_trace_attr": lambda: None}
+    if not seams.fit(rollout_trace, names, LOST):
         return
     original = rollout_trace.rollout_trace_op
 
@@ -205,14 +246,17 @@ def _patch_ops(rollout_trace: ModuleType) -> None:
         return traced(original(function))
 
     in_place_of(original, rollout_trace_op)
+    attr = rollout_trace.rollout_trace_attr
+    ours = {original: rollout_trace_op, attr: seams.watched(attr, attributes, attr.__name__)}
     marks = _codes_of(original)
     for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})
-        if not any(value is original or value is rollout_trace for value in names.values()):
+        found = getattr(module, "__dict__", {})
+        wanted = (original, attr, rollout_trace)
+        if not any(value is one for value in found.values() for one in wanted):
             continue  # nothing in it can be marked
-        for name, value in list(names.items()):
-            if value is original:
-                seams.replace(module, name, rollout_trace_op)
+        for name, value in list(found.items()):
+            if value is original or value is attr:
+                seams.replace(module, name, ours[value])
             elif isinstance(value, type):
                 _trace_marked(value, marks)
             elif type(value).__name__.startswith("ActorClass"):  # of Ray

@@ -1,7 +1,7 @@
 """What verl loads by itself: the entry point in the group `verl.plugins`.
 
 verl imports it at the end of `import verl`, in every process. It only waits; see `hook`.
-verl 0.6 to 0.8 have no entry points: `VERL_USE_EXTERNAL_MODULES=rollscope.adapters.verl.plugin`.
+Before 0.9 it has no entry points. `VERL_USE_EXTERNAL_MODULES` leads here, too, and `hook` refuses.
 """
 
 import os
