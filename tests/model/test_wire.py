@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rollscope.model import Fact, Message, Part, Rollout, Span, Tokens, ToolCall, wire
-from rollscope.model.arrays import array_json
+from rollscope.model.arrays import _one_by_one, array_json
 
 
 def decoded(rollout: Rollout, problems: list[str] | None = None) -> Any:
@@ -150,6 +152,24 @@ def test_what_a_masked_array_hides_is_missing(kind: str, name: str) -> None:
     assert written["stream"] == [None, 1, 2]
     odd = np.ma.array([np.nan, np.nan, np.inf], mask=[True, False, False])
     assert json.loads(array_json(odd, False)) == [None, "NaN", "Infinity"]
+
+
+odd_numbers = (
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.floats(width=32)
+)
+
+
+@given(st.lists(odd_numbers, max_size=6) | st.lists(st.none() | st.floats(), max_size=6))
+def test_a_tuple_is_written_as_if_its_numbers_were_taken_one_by_one(numbers: list[Any]) -> None:
+    for whole in (True, False):
+        try:
+            expected = json.loads(_one_by_one(tuple(numbers), whole))
+        except (TypeError, ValueError, OverflowError):
+            continue  # not a column of whole numbers
+        found = json.loads(array_json(tuple(numbers), whole))
+        assert [v if v is None or whole else np.float32(v).tobytes() for v in found] == [
+            v if v is None or whole else np.float32(v).tobytes() for v in expected
+        ]
 
 
 def test_a_token_id_that_is_too_large_is_written_as_it_is() -> None:

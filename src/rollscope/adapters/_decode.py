@@ -4,9 +4,12 @@ A token is a piece of bytes, not of text: one character may be spread over sever
 (emoji, Chinese in small vocabularies). Tokens that share a character all end after it.
 
 Byte-level tokenizers (GPT-2's scheme: Qwen, Llama 3, DeepSeek, ...) are decoded piece by
-piece from a table; the result is compared with the tokenizer's own. Everything else that
-has a `decode` is asked for growing windows of ids. If the pieces do not add up to the
-tokenizer's own text, the ends are not known: they are left out, never guessed.
+piece from a table; the result is compared with the tokenizer's own until every piece has been
+in a text that was the same. Everything else that has a `decode` is asked for growing windows of
+ids. If the pieces do not add up to the tokenizer's own text, the ends are not known: they are
+left out, never guessed.
+
+This runs in the trainer's interpreter. So what is done for each token is done by functions of C.
 
 The trainer's tokenizer is never used, only a copy of it: Hugging Face's fast tokenizers raise
 "Already borrowed" in whichever thread changes a setting while another one decodes, and that
@@ -19,6 +22,7 @@ import codecs
 import copy
 import weakref
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 
@@ -34,11 +38,15 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
     if not len(ids):
         return Decoded("", [])
     tokenizer = own(tokenizer)
+    table = _table(tokenizer)
+    proven = table.decode(ids) if table is not None else None
+    if proven is not None:
+        return proven
     text = _text(tokenizer, ids)
-    pieces = _byte_pieces(tokenizer, ids)
-    if pieces is not None:
-        joined, ends = join_pieces(pieces)
+    if table is not None:
+        joined, ends = join_pieces(table.pieces(ids))
         if joined == text:
+            table.prove(ids)
             return Decoded(text, ends)
     return Decoded(text, _window_ends(tokenizer, ids, text))
 
@@ -115,22 +123,59 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTES = _byte_alphabet()
-_tables: weakref.WeakKeyDictionary[Any, dict[int, bytes]] = weakref.WeakKeyDictionary()
 
 
-def _byte_pieces(tokenizer: Any, ids: Sequence[int]) -> list[bytes] | None:
-    """The bytes of each token, or None if this tokenizer does not work in bytes."""
+class _Table:
+    """The bytes of the tokens of one byte-level tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._token_of = tokenizer.convert_ids_to_tokens
+        self._is_plain = all(
+            getattr(type(tokenizer), name).__module__.startswith("transformers.tokenization_")
+            for name in ("decode", "_decode")
+        )
+        """It decodes as Hugging Face does, a row like its pieces."""
+        self._pieces: dict[int, bytes] = {}
+        self._proven: dict[int, bytes] = {}
+        self._begun: dict[int, int] = {}
+        """How many characters begin in each token."""
+
+    def pieces(self, ids: Sequence[int]) -> list[bytes]:
+        for new in set(ids) - self._pieces.keys():
+            token = self._token_of(int(new))
+            self._pieces[new] = b"" if token is None else _token_bytes(token)
+        return [self._pieces[i] for i in ids]
+
+    def prove(self, ids: Sequence[int]) -> None:
+        """The tokenizer made the same text of this row. None of its pieces is doubted any more."""
+        for new in set(ids) - self._proven.keys() if self._is_plain else ():
+            piece = self._pieces[new]
+            self._begun[new] = sum(byte & 0xC0 != 0x80 for byte in piece)
+            self._proven[new] = piece
+
+    def decode(self, ids: Sequence[int]) -> Decoded | None:
+        """None if a piece is not proven yet, or if they make no text."""
+        try:
+            text = b"".join(map(self._proven.__getitem__, ids)).decode()
+        except (KeyError, UnicodeDecodeError):
+            return None
+        return Decoded(text, list(accumulate(map(self._begun.__getitem__, ids))))
+
+
+_tables: weakref.WeakKeyDictionary[Any, _Table] = weakref.WeakKeyDictionary()
+
+
+def _table(tokenizer: Any) -> _Table | None:
+    """The table of this tokenizer, or None if it does not work in bytes."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or type(getattr(backend, "decoder", None)).__name__ != "ByteLevel":
         return None
     try:
-        table = _tables.setdefault(tokenizer, {})
+        if tokenizer not in _tables:
+            _tables[tokenizer] = _Table(tokenizer)
+        return _tables[tokenizer]
     except TypeError:  # cannot be referenced weakly
-        table = {}
-    for new in set(ids) - table.keys():
-        token = tokenizer.convert_ids_to_tokens(int(new))
-        table[new] = b"" if token is None else _token_bytes(token)
-    return [table[i] for i in ids]
+        return _Table(tokenizer)
 
 
 def _token_bytes(token: str) -> bytes:

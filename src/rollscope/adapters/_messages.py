@@ -18,7 +18,8 @@ tokens of a turn the policy wrote, if a header or marks of the template are amon
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..model import Message, Part, Tokens
@@ -43,6 +44,9 @@ _END = (
 )
 _CLOSING = re.compile(_END)
 _FOOTER = re.compile(rf"(?:(?:{_END})\s*)+")
+_NEAR, _MARGIN = 1000, 100
+"""Closing marks are looked for in so many characters at the end of a message, and everywhere if
+they begin as near as this to the first of these."""
 _MARK = re.compile(r"<[^<>]*>")
 _TOOL_RESULT = re.compile(r"\s*<tool_response>.*</tool_response>\s*\Z", re.DOTALL)
 _ROLES = {
@@ -164,31 +168,32 @@ class _DecodedRow:
         self.text, self.ends = known
         self.tokenizer = tokenizer
         self.known = tokenizer is not None
-        self._starts = {0: 0}
-        for i, end in enumerate(self.ends or ()):
-            self._starts.setdefault(end, i + 1)
 
     def start(self, token: int) -> int:
         """Where the text of this token begins."""
-        return self.ends[token - 1] if self.ends and token else 0
+        return self.ends[min(token, len(self.ends)) - 1] if self.ends and token else 0
 
     def span(self, begin: int, end: int) -> str:
         if self.ends is None:
             return self.text if end - begin == len(self.ids) else ""
         return self.text[self.start(begin) : self.start(end)]
 
-    def marks(self, begin: int, ends: Sequence[int]) -> dict[str, str]:
-        """Texts of the tokens from `begin` on that have no width in a message, by id."""
+    def marks(self, begin: int, ends: Sequence[int], places: Iterable[int]) -> dict[str, str]:
+        """Texts of the tokens from `begin` on that have no width in a message, by id. `places` are
+        those that may be such."""
         return {
             str(self.ids[begin + i]): text
-            for i, end in enumerate(ends)
-            if end == (ends[i - 1] if i else 0) and (text := self.span(begin + i, begin + i + 1))
+            for i in places
+            if ends[i] == (ends[i - 1] if i else 0)
+            and (text := self.span(begin + i, begin + i + 1))
         }
 
     def mark_at(self, char: int, mark: str) -> int | None:
         """The token that is exactly this mark at this place: a special token, not typed text."""
-        token = self._starts.get(char)
-        if token is None or self.ends is None:
+        if self.ends is None:
+            return None
+        token = 0 if char == 0 else bisect_left(self.ends, char) + 1
+        if self.start(token) != char:
             return None
         while token < len(self.ids) and self.ends[token] == char:  # tokens without width
             token += 1
@@ -216,6 +221,11 @@ class _DecodedRow:
     def footer(self, begin: int, end: int) -> int:
         """Where the content of a span ends and the template's closing marks begin."""
         stop = self.start(end)
+        near = max(begin, stop - _NEAR)
+        found = self._footer(near, stop)
+        return found if found > near + _MARGIN or near == begin else self._footer(begin, stop)
+
+    def _footer(self, begin: int, stop: int) -> int:
         for match in _CLOSING.finditer(self.text, begin, stop):
             special = self.mark_at(match.start(), match.group()) is not None
             if special and _FOOTER.fullmatch(self.text, match.start(), stop):
@@ -234,10 +244,9 @@ def _spans(
     n: int, sampled: Sequence[Any] | None, turns: Sequence[Any] | None
 ) -> list[tuple[int, int, bool | None]]:
     """Runs of tokens with the same (sampled, turn)."""
-    keys = [
-        (None if sampled is None else bool(sampled[i]), None if turns is None else int(turns[i]))
-        for i in range(n)
-    ]
+    if turns is None:
+        return [(0, n, None)] if sampled is None and n else _runs(bytes(map(bool, sampled or ())))
+    keys = [(None if sampled is None else bool(sampled[i]), int(turns[i])) for i in range(n)]
     spans: list[tuple[int, int, bool | None]] = []
     begin = 0
     for i in range(1, n + 1):
@@ -245,6 +254,17 @@ def _spans(
             spans.append((begin, i, keys[begin][0]))
             begin = i
     return spans
+
+
+def _runs(flags: bytes) -> list[tuple[int, int, bool | None]]:
+    runs: list[tuple[int, int, bool | None]] = []
+    begin = 0
+    while begin < len(flags):
+        end = flags.find(0 if flags[begin] else 1, begin)
+        end = len(flags) if end < 0 else end
+        runs.append((begin, end, bool(flags[begin])))
+        begin = end
+    return runs
 
 
 def _continued(pieces: list[_Piece], row: _DecodedRow, begin: int, end: int) -> _Piece:
@@ -328,8 +348,14 @@ def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any
         before, after = row.text[row.start(begin) : piece.text], row.text[stop : row.start(end)]
         message.content = row.text[piece.text : stop]
         width = stop - piece.text
-        ends = [min(max(e - piece.text, 0), width) for e in row.ends[begin:end]]
-        marks = row.marks(begin, ends)
+        ends = row.ends[begin:end]
+        first = bisect_right(ends, piece.text)
+        last = bisect_left(ends, stop, first)
+        inner = ends[first:last]
+        if piece.text:
+            inner = [e - piece.text for e in inner]
+        ends = [0] * first + inner + [width] * (end - begin - last)
+        marks = row.marks(begin, ends, (*range(first), *range(last, end - begin)))
         aside = (("before", before), ("after", after), ("marks", marks))
         message.meta = {k: v for k, v in aside if v}
     elif row.known:

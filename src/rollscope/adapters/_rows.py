@@ -73,8 +73,9 @@ class _Branch:
         length = len(row.ids) - row.prompt
         self.responses.append((row.prompt, length))
         wrote = row.wrote if row.wrote is not None and len(row.wrote) == length else None
-        ends = [i for i, w in enumerate(wrote) if w] if wrote is not None else []
-        self.written.append(row.prompt + (ends[-1] if ends else max(length - 1, 0)))
+        end = max(length - 1, 0)
+        last = next((i for i in range(length - 1, -1, -1) if wrote[i]), end) if wrote else end
+        self.written.append(row.prompt + last)
         self.ids += row.ids[row.prompt :]
         if wrote is None:
             self.wrote = None

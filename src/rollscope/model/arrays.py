@@ -119,9 +119,37 @@ def array_json(values: Any, whole: bool) -> bytes:
                 return _repeated(text, len(flat)) if is_same else text
         except (TypeError, ValueError):
             pass  # objects among the numbers (None): one by one
+    elif type(values) is tuple:
+        plain = _tuple_json(values, whole, np)
+        if plain is not None:
+            return plain
+    return _one_by_one(values, whole)
+
+
+def _one_by_one(values: Any, whole: bool) -> bytes:
     return orjson.dumps(
         [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
     )
+
+
+def _tuple_json(values: tuple[Any, ...], whole: bool, np: Any) -> bytes | None:
+    """A tuple of Python's own numbers as JSON, without a look at each. None: they need one."""
+    kinds = set(map(type, values))
+    if whole and kinds <= _WHOLE:
+        try:
+            return orjson.dumps(values)
+        except TypeError:  # more than 64 bits
+            return None
+    if whole or np is None or not kinds <= _REAL:
+        return None
+    with np.errstate(over="ignore"):
+        flat = np.array(values, "f4")  # None is NaN there
+    if len(values) - int(np.isfinite(flat).sum()) != values.count(None):
+        return None
+    return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+_WHOLE, _REAL = {int, type(None)}, {float, int, type(None)}
 
 
 def _masked_json(values: Any, whole: bool, np: Any) -> bytes:
@@ -132,9 +160,7 @@ def _masked_json(values: Any, whole: bool, np: Any) -> bytes:
         # NaN is what orjson writes as null.
         flat = np.where(hidden, np.float32("nan"), values.data.astype("f4"))
         return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    return orjson.dumps(
-        [v if v is None or v - v == 0 else non_finite(v) for v in to_list(values, whole)]
-    )
+    return _one_by_one(values, whole)
 
 
 def _is_same(data: bytes, size: int) -> bool:

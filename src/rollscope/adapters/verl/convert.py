@@ -15,6 +15,7 @@ import msgspec
 
 from ...model import Message, Rollout, Span, ToolCall, prompt_task
 from ...model.chat import from_chat
+from ...model.conversation import wrote
 from ...model.normalise import as_error
 from .._decode import decode
 from .._messages import after_prompt, split
@@ -224,7 +225,7 @@ def _row(output: Any, job: Job, tokenizer: Any, problems: list[str]) -> list[Mes
         )
         mask = []
     logprobs = output.response_logprobs
-    if logprobs is not None and len(logprobs) == len(mask):
+    if logprobs is not None and len(logprobs) == len(mask) and not all(mask):
         # verl fills the places of tool tokens with zeros, which would read as certainty.
         logprobs = [p if m else None for p, m in zip(logprobs, mask, strict=True)]
     known = [0] * len(prompt) + mask if len(mask) == len(response) else None
@@ -314,9 +315,8 @@ def _wrote(message: Message, ids: list[int]) -> bool:
     """Is this message what the call wrote (or its beginning, cut at the response length)?"""
     if not message.sampled or message.tokens is None:
         return False
-    mask = message.tokens.mask
-    mine = [i for i, m in zip(message.tokens.ids, mask or (), strict=False) if m]
-    return bool(mine) and ids[: len(mine)] == mine
+    begin, end = wrote(message)
+    return begin < end and ids[: end - begin] == message.tokens.ids[begin:end]
 
 
 def _link_tools(rollout: Rollout, job: Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, compress, repeat
 
 import msgspec
 
@@ -57,9 +58,11 @@ def versions(
     callers = {g.parent for g in generations}
     asked = zip(generations, prompts(generations), strict=True)
     leaves = [(g, p == prompt) for g, p in asked if g.span not in callers]
-    wrote = [i for i, m in zip(response, mask, strict=False) if m]
-    ids = [i for g, _ in leaves for i in g.ids]
-    versions = [g.version for g, _ in leaves for _ in g.ids]
+    if all(call.version is None for call, _ in leaves):
+        return None
+    wrote = list(compress(response, mask))
+    ids = list(chain.from_iterable(call.ids for call, _ in leaves))
+    versions = list(chain.from_iterable(repeat(call.version, len(call.ids)) for call, _ in leaves))
     accounts: dict[bool, list[list[int | None]]] = {True: [], False: []}
     at = 0
     for call, is_asked in leaves:
@@ -69,5 +72,7 @@ def versions(
     found = accounts[True] or accounts[False]
     if not found or any(other != found[0] for other in found) or set(found[0]) == {None}:
         return None
+    if all(mask):
+        return found[0]
     each = iter(found[0])
     return [next(each) if m else None for m in mask]
