@@ -162,7 +162,7 @@ def test_a_wide_text_is_cut_and_the_rest_can_be_asked_for(site: Served) -> None:
     body = site.get(f"rollouts/{id}/messages")["messages"][0]
     assert (len(body["text"]), body["chars"]) == (20_000, 300_000)
     rest = site.get(f"rollouts/{id}/messages/0", start=20_000, chars=50_000)
-    assert rest["start_char"] == 20_000
+    assert rest["start"] == 20_000
     assert len(rest["text"]) == 50_000
 
 
@@ -370,3 +370,14 @@ def test_siblings_stand_together_also_where_runs_and_datasets_have_the_same_name
     assert len(places) == 18
     assert [len(list(same)) for _, same in itertools.groupby(places)] == [3] * 6
     assert [row["index"] for row in rows] == [0, 1, 2] * 6
+
+
+def test_a_window_of_tokens_has_their_text(site: Served) -> None:
+    id = _id(site, "task:unicode")
+    whole = site.get(f"rollouts/{id}/tokens")["messages"][0]
+    text = site.get(f"rollouts/{id}/messages")["messages"][0]["text"]
+    assert (whole["size"], whole["start"], whole["text"]) == (6, 0, text)
+    window = site.get(f"rollouts/{id}/tokens", start=2, most=2)["messages"][0]
+    assert window["ids"] == whole["ids"][2:4]
+    assert window["streams"]["logprob"] == whole["streams"]["logprob"][2:4]
+    assert (window["text_start"], window["text"]) == (3, text[3:10])

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { afterThinking, ansi, passages, places, runs, shown } from "../src/lib/text";
+import { afterThinking, ansi, places, runs, shown } from "../src/lib/text";
 
 test("characters that turn or hide text are named", () => {
   expect(shown("a\u202Eb\u200Bc\u0000d")).toBe("a⟦U+202E⟧b⟦U+200B⟧c⟦U+0000⟧d");
@@ -15,10 +15,6 @@ test("a terminal's colours become classes and its commands harmless marks", () =
 });
 
 test("thinking is told from saying", () => {
-  expect(passages("<think>a</think>b")).toEqual([{ kind: "thinking", text: "a" }, { kind: "text", text: "b" }]);
-  expect(passages("a</think>b").map((p) => p.kind)).toEqual(["thinking", "text"]);
-  expect(passages("x<think>never closed")).toEqual([{ kind: "text", text: "x" }, { kind: "thinking", text: "never closed", torn: true }]);
-  expect(passages("plain")).toEqual([{ kind: "text", text: "plain" }]);
   expect(afterThinking("<think>a</think>\n b")).toBe("b");
 });
 

@@ -8,6 +8,7 @@ meanwhile.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ import msgspec
 
 from rollscope.model import Rollout, conversation
 from rollscope.model.chat import as_text
+from rollscope.model.tokens import to_list
 
 from .match import TextTerm
 from .values import Text
@@ -48,6 +50,8 @@ class Hit(msgspec.Struct, frozen=True):
     said: str | None = None
     """What a pattern found, so that nobody else needs to look for it; null if it is long, and for
     words, which are known."""
+    token: int | None = None
+    """The token of the message that it begins in; null where tokens have no places in the text."""
 
 
 def hits(
@@ -65,10 +69,31 @@ def hits(
         for one, start, end in islice(here, most):
             is_told = term.test.kind == "regex" and end - start <= SAID
             found[one, start, end] = one.text[start:end] if is_told else None
+    places = {one: place for place, one in reversed(list(enumerate(said)))}
+    in_order = sorted(found.items(), key=lambda hit: (places[hit[0][0]], *hit[0][1:]))[:most]
+    token = _TokenAt(rollout)
     return [
-        (one, Hit(one.message, start, end, one.where, words))
-        for (one, start, end), words in sorted(found.items(), key=lambda hit: hit[0])[:most]
+        (one, Hit(one.message, start, end, one.where, words, token(one, start)))
+        for (one, start, end), words in in_order
     ]
+
+
+class _TokenAt:
+    """Tells in which token of a message a character lies."""
+
+    def __init__(self, rollout: Rollout) -> None:
+        self._messages = rollout.messages
+        self._ends: dict[int, list[int]] = {}
+
+    def __call__(self, said: Said, char: int) -> int | None:
+        tokens = self._messages[said.message].tokens
+        if said.where != "text" or tokens is None or tokens.ends is None:
+            return None
+        if said.message not in self._ends:
+            self._ends[said.message] = to_list(tokens.ends, True)
+        ends = self._ends[said.message]
+        at = bisect_right(ends, char)
+        return at if at < len(ends) else None
 
 
 def _said(rollout: Rollout) -> Iterator[Said]:

@@ -167,7 +167,12 @@ def _whole(desk: _Redacting, id: str) -> dict[str, Any]:
         "messages": reading.messages(
             desk, p.MessagesOf(first=0, count=max(1, messages), chars=10**9), id
         ).messages,
-        "tokens": reading.tokens(desk, p.TokensOf(first=0, count=max(1, messages)), id).messages,
+        "tokens": [
+            msgspec.structs.replace(block, text="")  # the page has it from the message
+            for block in reading.tokens(
+                desk, p.TokensOf(first=0, count=max(1, messages)), id
+            ).messages
+        ],
         "spans": reading.spans(desk, nothing, id),
     }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..model import Message, Rollout
-from ..query import Store
+from ..query import NotFound, Store
 from ..query.rows import OpenedRollout
 from ..store.read.bodies import Sketch, sketch
 from .labels import Labels
@@ -65,6 +65,16 @@ class Desk:
         if rollout is not None:
             return rollout.messages[first:stop]
         return self.store.messages(row.id, first, stop)
+
+    def message(self, id: str, n: int) -> Message:
+        """One message; kept, because a long one is asked for window by window."""
+        row, rollout = self.opened(id)
+        found = rollout.messages[n : n + 1] if rollout else None
+        if not rollout:
+            found = self.keep(("message", row.id, n), lambda: self.messages(id, n, n + 1), 2)
+        if not found:
+            raise NotFound(f"rollout {id!r} has {len(self.outline(id))} messages, counted from 0")
+        return found[0]
 
     def keep(self, key: Any, make: Callable[[], T], most: int = 64) -> T:
         """What `make` gives, kept until the store changes; of one kind only the latest."""

@@ -78,7 +78,7 @@ class MessagesOf(msgspec.Struct, kw_only=True):
     first: Whole = 0
     count: Annotated[int, Meta(ge=1, le=200)] = 40
     chars: Annotated[int, Meta(ge=1, le=200_000)] = 20_000
-    """Longer texts are cut here; ask for the rest by `from`."""
+    """Longer texts are cut here; the rest can be asked for, window by window."""
 
 
 class TextOf(msgspec.Struct, kw_only=True):
@@ -94,6 +94,10 @@ class StripOf(msgspec.Struct, kw_only=True):
 class TokensOf(msgspec.Struct, kw_only=True):
     first: Whole = 0
     count: Annotated[int, Meta(ge=1, le=200)] = 40
+    start: Whole = 0
+    """The first token wanted of each message."""
+    most: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1_000_000_000
+    """So many tokens of each message at most."""
 
 
 class CompareOf(msgspec.Struct, kw_only=True):

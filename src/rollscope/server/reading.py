@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import asdict
 
 from ..model import Message, Part, Span, ToolCall, conversation
+from ..model.passages import passages
 from ..model.tokens import Tokens, is_int, to_list
-from ..query import NotFound, compile_query
+from ..query import compile_query
 from ..query.hits import hits as find_hits
 from ..query.match import TextTerm
 from ..query.values import Text
@@ -74,29 +75,28 @@ def _answer(desk: Desk, id: str, sketches: list[Sketch]) -> str | None:
 def messages(desk: Desk, ask: p.MessagesOf, id: str) -> s.Bodies:
     """A window of messages; long texts are cut."""
     found = desk.messages(id, ask.first, ask.first + ask.count)
-    bodies = [_body(m, n, 0, ask.chars) for n, m in enumerate(found, ask.first)]
+    bodies = [_body(m, n, ask.chars) for n, m in enumerate(found, ask.first)]
     return s.Bodies(first=ask.first, messages=bodies)
 
 
-def text(desk: Desk, ask: p.TextOf, id: str, n: int) -> s.Body:
-    """One message, its text from a place on."""
-    found = desk.messages(id, n, n + 1)
-    if not found:
-        raise NotFound(f"rollout {id!r} has {len(desk.outline(id))} messages, counted from 0")
-    return _body(found[0], n, ask.start, ask.chars)
+def text(desk: Desk, ask: p.TextOf, id: str, n: int) -> s.TextWindow:
+    """What one message says, from a place on."""
+    whole = conversation.text(desk.message(id, n))
+    return s.TextWindow(
+        n=n, start=ask.start, text=whole[ask.start : ask.start + ask.chars], chars=len(whole)
+    )
 
 
-def _body(message: Message, n: int, start: int, chars: int) -> s.Body:
+def _body(message: Message, n: int, chars: int) -> s.Body:
     whole = conversation.text(message)
-    has_text = message.content is not None
     return s.Body(
         n=n,
         role=message.role,
         parent=conversation.parent_of(n, message),
         name=message.name,
-        text=whole[start : start + chars] if has_text else None,
-        start_char=start,
+        text=None if message.content is None else whole[:chars],
         chars=len(whole),
+        passages=passages(message),
         parts=_parts(message.content) if isinstance(message.content, list) else None,
         tool_calls=[_call(call) for call in message.tool_calls],
         tool_call_id=message.tool_call_id,
@@ -138,24 +138,46 @@ def _marks(told: Any) -> dict[str, str]:
     return {str(id): text for id, text in texts if isinstance(text, str)}
 
 
+REST = 20_000
+"""Characters without tokens that are told after the last token of a message."""
+
+
 def tokens(desk: Desk, ask: p.TokensOf, id: str) -> s.TokenBlocks:
-    """The tokens of a window of messages, with every stream."""
+    """Tokens of a window of messages, with every stream."""
     found = desk.messages(id, ask.first, ask.first + ask.count)
     return s.TokenBlocks(
         messages=[
-            s.TokenBlock(
-                n=n,
-                ids=None if m.tokens.ids is None else to_list(m.tokens.ids, True),
-                ends=None if m.tokens.ends is None else to_list(m.tokens.ends, True),
-                marks=_marks(m.meta.get("marks")),
-                streams={
-                    name: [number(v) for v in to_list(values, is_int(name))]
-                    for name, values in m.tokens.streams.items()
-                },
-            )
-            for n, m in enumerate(found, ask.first)
-            if m.tokens is not None
+            _block(n, message, message.tokens, ask)
+            for n, message in enumerate(found, ask.first)
+            if message.tokens is not None
         ]
+    )
+
+
+def _block(n: int, message: Message, tokens: Tokens, ask: p.TokensOf) -> s.TokenBlock:
+    size, whole = len(tokens), conversation.text(message)
+    first = min(ask.start, size)
+    stop = min(size, first + ask.most)
+    ends = None if tokens.ends is None else to_list(tokens.ends, True)
+    # Without places in the text there is no text to a window of tokens.
+    begin = ends[first - 1] if ends and first else 0
+    covered = ends[stop - 1] if ends and stop else begin
+    end = len(whole) if ends and stop == size else covered
+    last = min(end, covered + REST)
+    return s.TokenBlock(
+        n=n,
+        size=size,
+        start=first,
+        text=whole[begin:last],
+        text_start=begin,
+        left=end - last,
+        ids=None if tokens.ids is None else to_list(tokens.ids[first:stop], True),
+        ends=None if ends is None else ends[first:stop],
+        marks=_marks(message.meta.get("marks")),
+        streams={
+            name: [number(v) for v in to_list(values[first:stop], is_int(name))]
+            for name, values in tokens.streams.items()
+        },
     )
 
 

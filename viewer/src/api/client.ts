@@ -25,8 +25,10 @@ export interface Api {
   /** One rollout, with its messages from `first` on where that is not slower than without. */
   detail(id: string, first: number, s?: AbortSignal): Promise<T.Detail>;
   messages(id: string, first: number, count: number, s?: AbortSignal): Promise<T.Bodies>;
-  text(id: string, n: number, start: number, s?: AbortSignal): Promise<T.Body>;
-  tokens(id: string, first: number, count: number, s?: AbortSignal): Promise<T.TokenBlocks>;
+  /** A stretch of what message `n` says. */
+  text(id: string, n: number, start: number, chars: number, s?: AbortSignal): Promise<T.TextWindow>;
+  /** Of each of these messages, up to `most` tokens from number `start` on. */
+  tokens(id: string, p: { first: number; count: number; start: number; most: number }, s?: AbortSignal): Promise<T.TokenBlocks>;
   strip(id: string, stream: string, s?: AbortSignal): Promise<T.Strip>;
   spans(id: string, s?: AbortSignal): Promise<T.Spans>;
   neighbours(id: string, s?: AbortSignal): Promise<T.ShownNeighbours>;
@@ -105,8 +107,8 @@ export const http: Api = {
   rollouts: (p, s) => get("rollouts", { ...p, columns: [...new Set([...T.LISTED, ...p.columns])].join(",") }, s),
   detail: (id, first, s) => get(one(id), { first, count: WINDOW }, s),
   messages: (id, first, count, s) => get(`${one(id)}/messages`, { first, count }, s),
-  text: (id, n, start, s) => get(`${one(id)}/messages/${n}`, { start }, s),
-  tokens: (id, first, count, s) => get(`${one(id)}/tokens`, { first, count }, s),
+  text: (id, n, start, chars, s) => get(`${one(id)}/messages/${n}`, { start, chars }, s),
+  tokens: (id, p, s) => get(`${one(id)}/tokens`, p, s),
   strip: (id, stream, s) => get(`${one(id)}/strip`, { stream }, s),
   spans: (id, s) => get(`${one(id)}/spans`, {}, s),
   neighbours: (id, s) => get(`${one(id)}/neighbours`, {}, s),

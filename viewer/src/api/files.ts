@@ -5,6 +5,8 @@ import { matcher, sorter, type Hits, type Rowed } from "../lib/filter";
 import { literal } from "../lib/pattern";
 import type { Ask, Found } from "../lib/searcher";
 import { stripOf } from "../lib/strip";
+import { characters, stretch } from "../lib/text";
+import { windowOf } from "../lib/tokens";
 import { parse } from "../lib/syntax";
 import { historyOf, neighboursOf, runsOf, startOf } from "../lib/walking";
 import { idOf, needles, textTerms, type TextTerm } from "../lib/whole";
@@ -74,12 +76,16 @@ export async function files(root: string): Promise<Api> {
     },
     detail: async (id) => (await whole(id)).detail,
     messages: async (id, first, count) => ({ first, messages: (await whole(id)).messages.slice(first, first + count) }),
-    text: async (id, n, start) => {
+    text: async (id, n, start, chars) => {
       const body = (await whole(id)).messages[n];
       if (!body) throw refusal("no such message");
-      return { ...body, text: [...(body.text ?? "")].slice(start).join(""), start_char: start };
+      return { n, start, text: stretch(body.text ?? "", start, start + chars), chars: body.chars };
     },
-    tokens: async (id, first, count) => ({ messages: (await whole(id)).tokens.filter((block) => block.n >= first && block.n < first + count) }),
+    tokens: async (id, { first, count, start, most }) => {
+      const { messages, tokens } = await whole(id);
+      const mine = tokens.filter((block) => block.n >= first && block.n < first + count);
+      return { messages: mine.map((block) => windowOf(block, messages[block.n]?.text ?? "", messages[block.n]?.chars ?? 0, start, most)) };
+    },
     strip: async (id, stream) => stripOf((await whole(id)).tokens, stream),
     spans: async (id) => (await whole(id)).spans,
     neighbours: (id) =>
@@ -118,7 +124,7 @@ export async function files(root: string): Promise<Api> {
       const all = await Promise.all(ids.map(whole));
       return align(all.map((one) => ({ row: one.detail.row, messages: one.messages })));
     },
-    hits: async (id, q, find) => ({ hits: hitsOf((await whole(id)).messages, [...needles(q), ...(find ? [literal(find, "giu")] : [])]) }),
+    hits: async (id, q, find) => ({ hits: hitsOf(await whole(id), [...needles(q), ...(find ? [literal(find, "giu")] : [])]) }),
     keys: () => load<Keys>("keys.json"),
     values: (key, prefix) =>
       asked(() => {
@@ -177,9 +183,16 @@ function finder(root: string, texts: number, rows: RolloutRow[]): (q: string, re
 
 const refusal = (error: string): Refused => new Refused(404, { error, start: null, end: null, suggestions: [] });
 
-function hitsOf(messages: Body[], patterns: RegExp[]): Hit[] {
-  return messages.flatMap((body) =>
-    patterns.flatMap((pattern) => [...(body.text ?? "").matchAll(pattern)].filter((m) => m[0]).map((m) => ({ message: body.n, start: m.index, end: m.index + m[0].length, where: "text", said: m[0].slice(0, 300) }))),
-  );
+function hitsOf({ messages, tokens }: Whole, patterns: RegExp[]): Hit[] {
+  const ends = new Map(tokens.map((block) => [block.n, block.ends]));
+  return messages.flatMap((body) => {
+    const [text, mine] = [body.text ?? "", ends.get(body.n)];
+    const found = patterns.flatMap((pattern) => [...text.matchAll(pattern)].filter((m) => m[0])).sort((a, b) => a.index - b.index);
+    const chars = characters(text);
+    return found.map((m): Hit => {
+      const [start, end] = [chars(m.index), chars(m.index + m[0].length)];
+      const token = mine?.findIndex((stop) => stop > start) ?? -1;
+      return { message: body.n, start, end, where: "text", said: m[0].slice(0, 300), token: token < 0 ? null : token };
+    });
+  });
 }
-

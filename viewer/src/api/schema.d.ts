@@ -317,7 +317,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One message, its text from a place on. */
+        /** What one message says, from a place on. */
         get: operations["text"];
         put?: never;
         post?: never;
@@ -334,7 +334,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tokens of a window of messages, with every stream. */
+        /** Tokens of a window of messages, with every stream. */
         get: operations["tokens"];
         put?: never;
         post?: never;
@@ -1143,7 +1143,8 @@ export interface components {
         };
         /**
          * Body
-         * @description One message. `text` may be a window: `start` is where it begins, `chars` the whole.
+         * @description One message. Of a long text only the beginning is there; `chars` count the whole, and
+         *         `passages` tell what it consists of.
          */
         Body: {
             n: number;
@@ -1155,9 +1156,9 @@ export interface components {
             /** @default null */
             text: string | null;
             /** @default 0 */
-            start_char: number;
-            /** @default 0 */
             chars: number;
+            /** @default [] */
+            passages: components["schemas"]["Passage"][];
             /** @default null */
             parts: components["schemas"]["ShownPart"][] | null;
             /** @default [] */
@@ -1180,6 +1181,27 @@ export interface components {
             meta: Record<string, never>;
             /** @default null */
             tokens: number | null;
+        };
+        /**
+         * Passage
+         * @description A stretch of a message's text; `start` and `end` count its characters.
+         *
+         *         Marks around thoughts belong to no passage.
+         */
+        Passage: {
+            /** @enum {unknown} */
+            kind: "output" | "text" | "thinking";
+            start: number;
+            end: number;
+            /** @default false */
+            torn: boolean;
+            /** @default null */
+            part: number | null;
+            cuts: number[];
+            /** @default {} */
+            fences: {
+                [key: string]: string;
+            };
         };
         /**
          * ShownPart
@@ -1218,19 +1240,43 @@ export interface components {
             /** @default null */
             at: number | null;
         };
+        /**
+         * TextWindow
+         * @description A stretch of what a message says: it begins at `start`, and the whole has `chars`.
+         */
+        TextWindow: {
+            n: number;
+            start: number;
+            text: string;
+            chars: number;
+        };
         /** TokenBlocks */
         TokenBlocks: {
             messages: components["schemas"]["TokenBlock"][];
         };
         /**
          * TokenBlock
-         * @description The tokens of one message: ids, where each ends in the text, and every stream.
+         * @description Tokens of one message: ids, where each ends in the text, and every stream.
+         *
+         *         Of the message's `size` tokens they begin with number `start`. `text` is what they add, from
+         *         character `text_start` of the message on. After the last one it is the text that has no tokens;
+         *         `left` characters of that are not told.
          *
          *         `marks` are the texts of tokens that the message's text leaves out (the chat template's),
          *         by id.
          */
         TokenBlock: {
             n: number;
+            /** @default 0 */
+            size: number;
+            /** @default 0 */
+            start: number;
+            /** @default  */
+            text: string;
+            /** @default 0 */
+            text_start: number;
+            /** @default 0 */
+            left: number;
             /** @default null */
             ids: number[] | null;
             /** @default null */
@@ -1355,6 +1401,8 @@ export interface components {
             where: string;
             /** @default null */
             said: string | null;
+            /** @default null */
+            token: number | null;
         };
         /** Done */
         Done: {
@@ -2493,7 +2541,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Body"];
+                    "application/json": components["schemas"]["TextWindow"];
                 };
             };
             /** @description Refused; the answer says why. */
@@ -2539,6 +2587,8 @@ export interface operations {
             query?: {
                 first?: number;
                 count?: number;
+                start?: number;
+                most?: number;
             };
             header?: never;
             path: {

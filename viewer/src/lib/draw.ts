@@ -1,5 +1,6 @@
 /** Draws token spans directly: a message may have thousands, and each is one element. */
 import type { TokenBlock } from "../api/types";
+import { count } from "./num";
 import { nameOf, shown } from "./text";
 import { pieces, shade, type Token, valuesOf, visible } from "./tokens";
 
@@ -10,14 +11,14 @@ export interface Look {
   span: number;
 }
 
-export function drawTokens(host: HTMLElement, text: string, block: TokenBlock, look: Look): void {
-  const { tokens, rest } = pieces(text, block);
+export function drawTokens(host: HTMLElement, block: TokenBlock, look: Look): void {
+  const { tokens, rest } = pieces(block);
   const values = look.stream ? valuesOf(block, look.stream) : undefined;
   const out = document.createDocumentFragment();
   let chunk = document.createElement("div");
   tokens.forEach((token, i) => {
     const span = document.createElement("span");
-    span.dataset["i"] = String(i);
+    span.dataset["i"] = String(block.start + i);
     const hidden = token.text === "";
     span.className = hidden ? "tok bare" : i % 2 ? "tok odd" : "tok";
     span.textContent = hidden ? unseen(token) : look.raw ? visible(shown(token.text)) : shown(token.text);
@@ -39,6 +40,7 @@ export function drawTokens(host: HTMLElement, text: string, block: TokenBlock, l
     tail.textContent = look.raw ? visible(shown(rest)) : shown(rest);
     out.append(tail);
   }
+  if (block.left) out.append(`… ${count(block.left)} more characters without tokens`);
   host.replaceChildren(out);
 }
 

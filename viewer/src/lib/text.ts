@@ -88,43 +88,6 @@ function restyle(old: Set<string>, codes: string): Set<string> {
   return style;
 }
 
-export interface Passage {
-  kind: "text" | "thinking";
-  text: string;
-  /** The closing mark never came: the thought was cut off, or it begins before the message. */
-  torn?: boolean;
-}
-
-const OPEN = /<(think|thinking|reasoning)>/;
-
-/** A text cut into what is said and what is thought between `<think>` marks. */
-export function passages(text: string): Passage[] {
-  const out: Passage[] = [];
-  let rest = text;
-  const orphan = /^([\s\S]*?)<\/(think|thinking|reasoning)>/.exec(rest);
-  if (orphan && !OPEN.test(orphan[1] ?? "")) {
-    // The template wrote the opening mark; the policy only closed it.
-    out.push({ kind: "thinking", text: orphan[1] ?? "" });
-    rest = rest.slice(orphan[0].length);
-  }
-  for (;;) {
-    const open = OPEN.exec(rest);
-    if (!open) break;
-    const close = `</${open[1]}>`;
-    const start = open.index + open[0].length;
-    const end = rest.indexOf(close, start);
-    if (rest.slice(0, open.index).trim()) out.push({ kind: "text", text: rest.slice(0, open.index) });
-    if (end < 0) {
-      out.push({ kind: "thinking", text: rest.slice(start), torn: true });
-      return out;
-    }
-    out.push({ kind: "thinking", text: rest.slice(start, end) });
-    rest = rest.slice(end + close.length);
-  }
-  if (rest.trim() || out.length === 0) out.push({ kind: "text", text: rest });
-  return out;
-}
-
 const ASTRAL = /[\u{10000}-\u{10ffff}]/u;
 
 /** Turns places counted in characters (as the API counts) into places in a JavaScript string. */
@@ -138,6 +101,26 @@ export function places(text: string): (characters: number) => number {
   }
   at.push(units);
   return (n) => at[Math.max(0, Math.min(n, at.length - 1))] ?? units;
+}
+
+/** The other way round: characters before a place in a JavaScript string. Places only go up. */
+export function characters(text: string): (place: number) => number {
+  if (!ASTRAL.test(text)) return (place) => place;
+  let [at, count] = [0, 0];
+  return (place) => {
+    if (place < at) [at, count] = [0, 0];
+    for (; at < place; count++) at += (text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1;
+    return count;
+  };
+}
+
+let latest: { text: string; at: (characters: number) => number } | undefined;
+
+/** Characters `start` to `end` of a text, counted as the API counts. Of the latest text it is kept
+ * where they stand, because a long one is asked for piece by piece. */
+export function stretch(text: string, start: number, end: number): string {
+  if (latest?.text !== text) latest = { text, at: places(text) };
+  return text.slice(latest.at(start), latest.at(end));
 }
 
 /** A JSON value as text to read: strings as they are, the rest indented. */

@@ -1,7 +1,7 @@
 /** Tokens over text: pieces without a tokenizer, streams, and their colours. */
 import type { Num, TokenBlock } from "../api/types";
 import { finite } from "./num";
-import { places } from "./text";
+import { places, stretch } from "./text";
 
 export interface Token {
   id: number | null;
@@ -11,15 +11,37 @@ export interface Token {
   mark?: string;
 }
 
-/** The pieces of a message's text, one per token. Text after the last end is left over. */
-export function pieces(text: string, block: TokenBlock): { tokens: Token[]; rest: string } {
+const REST = 20_000; // characters without tokens that are shown after the last token
+
+/** Tokens of a block that has all of a message's: in a bundle's page, as the server does it. */
+export function windowOf(block: TokenBlock, text: string, chars: number, start: number, most: number): TokenBlock {
+  const [first, stop] = [Math.min(start, block.size), Math.min(block.size, start + most)];
+  const begin = first ? (block.ends?.[first - 1] ?? 0) : 0;
+  const covered = stop ? (block.ends?.[stop - 1] ?? begin) : begin;
+  const end = block.ends && stop === block.size ? chars : covered;
+  const last = Math.min(end, covered + REST);
+  return {
+    ...block,
+    start: first,
+    text: stretch(text, begin, last),
+    text_start: begin,
+    left: end - last,
+    ids: block.ids?.slice(first, stop) ?? null,
+    ends: block.ends?.slice(first, stop) ?? null,
+    streams: Object.fromEntries(Object.entries(block.streams).map(([name, values]) => [name, values.slice(first, stop)])),
+  };
+}
+
+/** The pieces of a block's text, one per token. Text after the last end is left over. */
+export function pieces(block: TokenBlock): { tokens: Token[]; rest: string } {
+  const { text } = block;
   const at = places(text);
   const ends = block.ends;
   const length = ends?.length ?? block.ids?.length ?? 0;
   const tokens: Token[] = [];
   let start = 0;
   for (let i = 0; i < length; i++) {
-    const end = ends ? Math.max(start, Math.min(text.length, at(ends[i] ?? 0))) : start;
+    const end = ends ? Math.max(start, Math.min(text.length, at((ends[i] ?? 0) - block.text_start))) : start;
     const id = block.ids?.[i] ?? null;
     const mark = end === start ? block.marks[String(id)] : undefined;
     tokens.push({ id, text: text.slice(start, end), ...(mark && { mark }) });

@@ -29,6 +29,9 @@ export class Windowed {
       paddingEnd: 80,
       onChange: () => this.#read(),
     });
+    // A row that reaches into what is in sight grows where one reads: the browser's own anchoring
+    // keeps that in place. Only rows wholly above would move it.
+    virtualizer.shouldAdjustScrollPositionOnItemSizeChange = (item, _, it) => item.end <= (it.scrollOffset ?? 0);
     this.#virtualizer = virtualizer;
     this.#leave = virtualizer._didMount();
     virtualizer._willUpdate();

@@ -1,19 +1,51 @@
 /** The messages of the rollout in sight, in windows: only those near are in memory. */
 import { WINDOW, type Api } from "../api/client";
 import type { Body, Bodies as Came, TokenBlock } from "../api/types";
+import { stretch } from "../lib/text";
 
-const TOKEN_WINDOW = 8;
-const KEPT = 25; // windows; with bodies cut at 20,000 characters that is at most 20 MB
+/** Tokens of one message that are drawn together. */
+export const TOKENS = 1000;
+const TOKEN_WINDOW = 8; // messages whose first tokens come in one answer
+const KEPT = 25; // windows of messages; with texts cut at 20,000 characters that is at most 20 MB
+const PIECES = 400; // of texts, of 8,000 characters
+const BLOCKS = 400; // of tokens
+
+/** What was used last stays. */
+class Kept<V> {
+  #all = new Map<string, V>();
+  constructor(readonly most: number) {}
+
+  get(key: string): V | undefined {
+    const found = this.#all.get(key);
+    if (found !== undefined) {
+      this.#all.delete(key);
+      this.#all.set(key, found);
+    }
+    return found;
+  }
+
+  set(key: string, value: V): void {
+    this.#all.set(key, value);
+    const oldest = this.#all.keys().next().value;
+    if (this.#all.size > this.most && oldest !== undefined) this.#all.delete(oldest);
+  }
+}
+
+class Memory {
+  readonly windows = new Kept<Body[]>(KEPT);
+  readonly tokens = new Kept<TokenBlock>(BLOCKS);
+  readonly pieces = new Kept<string>(PIECES);
+}
 
 export class Bodies {
   version = $state(0);
   #api: Api;
   #id = "";
-  #windows = new Map<number, Body[]>();
-  #tokens = new Map<number, TokenBlock>();
+  #now = new Memory();
+  /** Of a rollout that has grown: what is shown until it is here again. */
+  #old: Memory | undefined;
   #asked = new Set<string>();
   #stop = new AbortController();
-  #rest = new Map<number, string>();
 
   constructor(api: Api) {
     this.#api = api;
@@ -26,87 +58,77 @@ export class Bodies {
     this.#stop.abort();
     this.#stop = new AbortController();
     this.#asked.clear();
-    this.#tokens.clear();
-    this.#rest.clear();
-    if (id !== this.#id) this.#windows.clear();
+    this.#old = id === this.#id ? this.#now : undefined;
+    this.#now = new Memory();
     this.#id = id;
-    if (came) {
-      const window = came.first / WINDOW;
-      this.#windows.set(window, came.messages);
-      this.#asked.add(`m${window}`);
-    }
-    if (again) for (const window of this.#windows.keys()) void this.#load(window);
+    if (came) this.#now.windows.set(String(came.first / WINDOW), came.messages);
     this.version++;
   }
 
   body(n: number): Body | undefined {
     const window = Math.floor(n / WINDOW);
-    const bodies = this.#windows.get(window);
-    if (!bodies) void this.#load(window);
-    const body = bodies?.[n % WINDOW];
-    const rest = this.#rest.get(n);
-    return body && rest !== undefined ? { ...body, text: (body.text ?? "") + rest } : body;
+    const bodies = this.#now.windows.get(String(window));
+    if (!bodies) this.#load(window);
+    return (bodies ?? this.#old?.windows.get(String(window)))?.[n % WINDOW];
   }
 
-  /** The tokens of a message; null when it has none. */
-  tokens(n: number): TokenBlock | undefined {
-    const block = this.#tokens.get(n);
-    if (!block) void this.#loadTokens(Math.floor(n / TOKEN_WINDOW));
-    return block;
+  /** Characters `start` to `end` of what message `n` says; undefined until they are here. */
+  text(n: number, start: number, end: number): string | undefined {
+    const body = this.body(n);
+    if (!body) return undefined;
+    if (Math.min(end, body.chars) <= FIRST) return stretch(body.text ?? "", start, end);
+    const key = `${n}:${start}:${end}`;
+    const found = this.#now.pieces.get(key);
+    if (found === undefined)
+      this.#ask(`p${key}`, async (signal) => {
+        const { text } = await this.#api.text(this.#id, n, start, end - start, signal);
+        return () => this.#now.pieces.set(key, text);
+      });
+    return found ?? this.#old?.pieces.get(key);
   }
 
-  /** More of a text that was cut. */
-  async more(n: number): Promise<void> {
-    const key = `r${n}`;
+  /** Tokens of message `n` from number `window * TOKENS` on; without ids where it has none. */
+  tokens(n: number, window = 0): TokenBlock | undefined {
+    const block = this.#now.tokens.get(`${n}:${window}`);
+    if (block) return block;
+    // The beginnings of short messages come together.
+    const first = window ? n : TOKEN_WINDOW * Math.floor(n / TOKEN_WINDOW);
+    const count = window ? 1 : TOKEN_WINDOW;
+    this.#ask(`t${first}:${window}`, async (signal) => {
+      const { messages } = await this.#api.tokens(this.#id, { first, count, start: window * TOKENS, most: TOKENS }, signal);
+      const came = new Map(messages.map((m) => [m.n, m]));
+      return () => {
+        for (let k = first; k < first + count; k++) this.#now.tokens.set(`${k}:${window}`, came.get(k) ?? { ...NONE, n: k });
+      };
+    });
+    return this.#old?.tokens.get(`${n}:${window}`);
+  }
+
+  #load(window: number): void {
+    this.#ask(`m${window}`, async (signal) => {
+      const { messages } = await this.#api.messages(this.#id, window * WINDOW, WINDOW, signal);
+      return () => this.#now.windows.set(String(window), messages);
+    });
+  }
+
+  /** Asks for something once; what did not come may be asked for again a little later. */
+  #ask(key: string, get: (signal: AbortSignal) => Promise<() => void>): void {
     if (this.#asked.has(key)) return;
     this.#asked.add(key);
-    const [have, signal] = [this.body(n)?.text ?? "", this.#stop.signal];
-    try {
-      const body = await this.#api.text(this.#id, n, [...have].length, signal);
-      if (signal.aborted) return;
-      this.#rest.set(n, (this.#rest.get(n) ?? "") + (body.text ?? ""));
-      this.version++;
-    } finally {
-      if (!signal.aborted) this.#asked.delete(key);
-    }
-  }
-
-  async #load(window: number): Promise<void> {
-    const key = `m${window}`;
-    if (this.#asked.has(key)) return;
-    this.#asked.add(key);
-    const signal = this.#stop.signal;
-    try {
-      const answer = await this.#api.messages(this.#id, window * WINDOW, WINDOW, signal);
-      if (signal.aborted) return;
-      this.#windows.delete(window);
-      this.#windows.set(window, answer.messages);
-      const oldest = this.#windows.keys().next().value;
-      if (this.#windows.size > KEPT && oldest !== undefined) {
-        this.#windows.delete(oldest);
-        this.#asked.delete(`m${oldest}`);
-      }
-      this.version++;
-    } catch {
-      if (!signal.aborted) setTimeout(() => this.#asked.delete(key), 2000);
-    }
-  }
-
-  async #loadTokens(window: number): Promise<void> {
-    const key = `t${window}`;
-    if (this.#asked.has(key)) return;
-    this.#asked.add(key);
-    const signal = this.#stop.signal;
-    try {
-      const answer = await this.#api.tokens(this.#id, window * TOKEN_WINDOW, TOKEN_WINDOW, signal);
-      if (signal.aborted) return;
-      for (const block of answer.messages) this.#tokens.set(block.n, block);
-      for (let n = window * TOKEN_WINDOW; n < (window + 1) * TOKEN_WINDOW; n++) {
-        if (!this.#tokens.has(n)) this.#tokens.set(n, { n, ids: null, ends: null, marks: {}, streams: {} });
-      }
-      this.version++;
-    } catch {
-      if (!signal.aborted) setTimeout(() => this.#asked.delete(key), 2000);
-    }
+    const { signal } = this.#stop;
+    get(signal).then(
+      (keep) => {
+        if (signal.aborted) return;
+        keep();
+        this.#asked.delete(key);
+        this.version++;
+      },
+      () => {
+        if (!signal.aborted) setTimeout(() => this.#asked.delete(key), 2000);
+      },
+    );
   }
 }
+
+const FIRST = 20_000; // characters of a text that come with its message
+const NONE = { size: 0, start: 0, text: "", text_start: 0, left: 0, ids: null, ends: null, marks: {}, streams: {} };

@@ -32,6 +32,8 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["N"], does: "previous hit", act: () => emit("hit", -1) },
       { keys: ["J"], does: "next turn", act: () => emit("turn", 1) },
       { keys: ["K"], does: "previous turn", act: () => emit("turn", -1) },
+      { keys: ["Home"], does: "beginning of the transcript", act: () => emit("edge", -1) },
+      { keys: ["End"], does: "end of the transcript", act: () => emit("edge", 1) },
     ],
   },
   {
@@ -85,6 +87,15 @@ export function typing(event: KeyboardEvent): HTMLElement | null {
   return types ? target : null;
 }
 
+const EDGES = ["Home", "End"];
+
+/** Do the keys for beginning and end mean the transcript, and not another list that has the focus? */
+function edged(): boolean {
+  const box = document.activeElement?.closest(".scroll");
+  const cards = document.querySelector(".scroll.cards");
+  return cards !== null && (!box || box === cards);
+}
+
 /** Acts on a key press, unless the person is typing. */
 export function act(app: App, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -95,7 +106,7 @@ export function act(app: App, event: KeyboardEvent): void {
   }
   if (app.dialog && event.key !== "Escape" && event.key !== "?") return;
   const key = BY_KEY.get(event.key);
-  if (!key) return;
+  if (!key || (EDGES.includes(event.key) && !edged())) return;
   event.preventDefault();
   Promise.resolve(key.act(app, event.key)).catch((error: unknown) => app.say(error instanceof Error ? error.message : String(error)));
 }

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ...model import ToolCall
+from ...model.passages import Passage
 from ...query import groups
 from ...query.hits import Hit
 from ...query.notes import Note
@@ -44,15 +45,16 @@ class ShownPart(msgspec.Struct, kw_only=True):
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """One message. `text` may be a window: `start` is where it begins, `chars` the whole."""
+    """One message. Of a long text only the beginning is there; `chars` count the whole, and
+    `passages` tell what it consists of."""
 
     n: int
     role: str
     parent: int | None = None
     name: str | None = None
     text: str | None = None
-    start_char: int = 0
     chars: int = 0
+    passages: list[Passage] = []
     parts: list[ShownPart] | None = None
     tool_calls: list[ShownCall] = []
     tool_call_id: str | None = None
@@ -64,6 +66,15 @@ class Body(msgspec.Struct, kw_only=True):
     end: float | None = None
     meta: dict[str, Any] = {}
     tokens: int | None = None
+
+
+class TextWindow(msgspec.Struct, kw_only=True):
+    """A stretch of what a message says: it begins at `start`, and the whole has `chars`."""
+
+    n: int
+    start: int
+    text: str
+    chars: int
 
 
 class Bodies(msgspec.Struct, kw_only=True):
@@ -87,13 +98,22 @@ class Detail(Unlisted, kw_only=True):
 
 
 class TokenBlock(msgspec.Struct, kw_only=True):
-    """The tokens of one message: ids, where each ends in the text, and every stream.
+    """Tokens of one message: ids, where each ends in the text, and every stream.
+
+    Of the message's `size` tokens they begin with number `start`. `text` is what they add, from
+    character `text_start` of the message on. After the last one it is the text that has no tokens;
+    `left` characters of that are not told.
 
     `marks` are the texts of tokens that the message's text leaves out (the chat template's),
     by id.
     """
 
     n: int
+    size: int = 0
+    start: int = 0
+    text: str = ""
+    text_start: int = 0
+    left: int = 0
     ids: list[int] | None = None
     ends: list[int] | None = None
     marks: dict[str, str] = {}
