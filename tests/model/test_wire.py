@@ -178,3 +178,19 @@ def test_a_token_id_that_is_too_large_is_written_as_it_is() -> None:
 
 def written(numbers: Any) -> Any:
     return np.array([float(v) for v in json.loads(array_json(numbers, False))], np.float32)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_a_gap_of_a_table_where_text_belongs_is_a_gap(odd: Any) -> None:
+    assert decoded(Rollout(task=odd)).get("task") is None
+    assert decoded(Rollout(task=odd, meta={"a set": {1}})).get("task") is None  # the slow path
+
+
+def test_json_deeper_than_the_fast_path_looks_is_written_as_it_is() -> None:
+    deep: Any = math.nan
+    for _ in range(12):
+        deep = {"next": deep}
+    written = decoded(Rollout(meta=deep))["meta"]
+    for _ in range(12):
+        written = written["next"]
+    assert written == "NaN"

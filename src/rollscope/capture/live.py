@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from ..model import Message, Rollout, Span, Tokens, wire
-from ..model.chat import from_chat, to_chat
+from ..model.chat import as_message, from_chat, to_chat
 from ..model.normalise import as_error, plain
 from ..model.redact import redact_message, redact_rollout, redact_span
 from ..model.repeats import FEWEST, repeat, shared
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from .run import Run
 
 _HEAD_FIELDS = frozenset(Rollout.__struct_fields__) - {"messages", "spans", "id"}
-
-
-def as_message(message: Any) -> Message:
-    """A message in any common shape (a chat message, an SDK's object) as ours."""
-    return message if isinstance(message, Message) else from_chat(message)
 
 
 class LiveRollout:

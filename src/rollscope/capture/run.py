@@ -10,11 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from copy import copy
 from pathlib import Path
 from typing import Any, Self
-
-import msgspec
 
 from ..model import Fact, Message, Rollout, chat, keyed_id, prompt_task, wire
 from ..model.conversation import prompt_size
@@ -29,7 +26,7 @@ from .background import Background
 from .fact_names import named_facts
 from .forwarding import Follower
 from .host import on_host
-from .live import LiveRollout, as_message
+from .live import LiveRollout
 from .problems import guard, odd, problems, swallowed
 from .setup import Setup
 
@@ -157,7 +154,7 @@ class Run:
         """A copy with an id, a time and a task. Its messages are not copied, only listed: a
         generator gives them once."""
         is_dict = type(rollout) is not Rollout and isinstance(rollout, Mapping)
-        taken: Rollout = _from_dict(rollout) if is_dict else copy(rollout)
+        taken: Rollout = _from_dict(rollout) if is_dict else rollout.__copy__()
         if type(taken.messages) is not list:
             taken.messages = list(taken.messages or ())
         if type(taken.spans) is not list:
@@ -190,11 +187,6 @@ class Run:
             del self._left_out[next(iter(self._left_out))]
 
     def _record(self, rollout: Rollout) -> None:
-        for message in rollout.messages:
-            if type(message) is not Message:  # chat messages, as everybody else writes them
-                messages = [as_message(m) for m in rollout.messages]
-                rollout = msgspec.structs.replace(rollout, messages=messages)
-                break
         if self.redactor is not None:
             rollout = redact_rollout(wire.normalise_tokens_later(rollout, odd), self.redactor)
         line = wire.rollout_line(rollout, problems=odd)
@@ -430,7 +422,7 @@ def _from_dict(given: Mapping[str, Any]) -> Rollout:
 
 def _prompt_task(messages: list[Message]) -> str | None:
     """A hash of the prompt: everything before the policy's first message."""
-    known = [as_message(message) for message in messages]
+    known = [chat.as_message(message) for message in messages]
     texts: list[str] = []
     for message in known[: prompt_size(known)]:
         content = message.content

@@ -58,6 +58,11 @@ def from_chat(message: Mapping[str, Any] | Any) -> Message:
     )
 
 
+def as_message(message: Any) -> Message:
+    """A message in any common shape (a chat message, an SDK's object) as ours."""
+    return message if isinstance(message, Message) else from_chat(message)
+
+
 def to_chat(message: Message) -> dict[str, Any]:
     """An OpenAI chat message. Reasoning goes to `reasoning_content`, so the content is exactly what
     a template would see."""

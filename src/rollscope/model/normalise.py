@@ -9,7 +9,8 @@ record does not fit the fast path; round-trip tests compare against it.
   NaN and infinities become the texts "NaN", "Infinity", "-Infinity"; enums their value;
   dataclasses, structs and mappings objects; sets, tuples, arrays and tensors lists; bytes
   base64; dates, UUIDs and decimals text; anything else a note in its place, which is reported.
-- `task` becomes text. Empty containers and absent ones are the same.
+- `task` becomes text. NaN where text belongs is a gap of a table, so nothing.
+- Empty containers and absent ones are the same.
 - Messages, parts, tool calls, spans and errors may be given as others write them.
 """
 
@@ -82,8 +83,8 @@ def normalise_fact(fact: Fact, problems: list[str] | None = None) -> Fact:
 
 
 def text(value: Any) -> Any:
-    """`value` as clean text (None stays None)."""
-    if value is None:
+    """`value` as clean text. None stays None, and NaN, a gap of a table, becomes it."""
+    if value is None or (type(value) is float and not math.isfinite(value)):
         return None
     value = value if type(value) is str else str(value)
     try:
@@ -323,7 +324,7 @@ _OF_SPAN = _by_name(Span, SPANS)
 
 
 def _message(m: Any, n: int, p: list[str]) -> Message:
-    m = m if isinstance(m, Message) else chat.from_chat(m)
+    m = chat.as_message(m)
     fields = _fitted(m, _OF_MESSAGE, "message", p)
     parent = fields["parent"]
     if parent is not None and not -1 <= parent < n:

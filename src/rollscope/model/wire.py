@@ -21,9 +21,12 @@ token `ends` mean the same thing for every message.
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterable
+from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,7 +34,7 @@ from . import chat
 from .arrays import Arrays, arrays_json, frozen, nbytes
 from .normalise import finite, normalise, normalise_fact, plain
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
-from .schema import FIELDS
+from .schema import FIELDS, MESSAGES, SPANS, Column
 from .tokens import Tokens, detached
 
 _HOLE = b"\x01"  # JSON escapes control characters, so this byte stands nowhere else
@@ -76,14 +79,11 @@ def rollout_line(
 
     `is_open`: None for a whole one, True for the beginning of one, False for its end.
     """
-    if _are_plain(rollout.messages, rollout.spans):
-        plain: Rollout | None = rollout
-        if not _fits(rollout):
-            plain = _with_plain_numbers(rollout)
-        if plain is not None and (plain is rollout or _fits(plain)):
-            line = _fast(_RolloutLine(plain, is_open), plain.messages)
-            if line is not None:
-                return line
+    plain = rollout if _is_plain(rollout) else _with_plain_numbers(rollout)
+    if plain is rollout or (plain is not None and _is_plain(plain)):
+        line = _fast(_RolloutLine(plain, is_open))
+        if line is not None:
+            return line
     p = problems if problems is not None else []
     body: dict[str, Any] = {"rollout": _rollout_dict(normalise_tokens_later(rollout, p))}
     return _slow(body if is_open is None else body | {"open": is_open})
@@ -102,13 +102,12 @@ def more_line(
     problems: list[str] | None = None,
 ) -> Line:
     """Snapshot what an open rollout has grown by: messages from number `first` on, and spans."""
-    if _are_plain(messages, spans, first):
-        more = _More(id=id, first=first, messages=messages, spans=spans)
-        line = _fast(_MoreLine(more), messages)
+    shell = Rollout(messages=messages, spans=spans)
+    if _is_plain(shell, first):
+        line = _fast(_MoreLine(_More(id=id, first=first, messages=messages, spans=spans)))
         if line is not None:
             return line
     p = problems if problems is not None else []
-    shell = Rollout(messages=messages, spans=spans)
     clean = normalise_tokens_later(shell, p, first)
     body = _rollout_dict(clean)
     record: dict[str, Any] = {"id": id, "first": first}
@@ -157,65 +156,67 @@ class _MoreLine(msgspec.Struct, gc=False):
     more: _More
 
 
-_WHOLES = attrgetter(*(name for name, is_whole in _NUMBERS.items() if is_whole))
-_DOUBLES = attrgetter(*(c.name for c in FIELDS if c.type == "DOUBLE"))
-_LEAST, _MOST = -(2**63), 2**63 - 1
+# What the columns hold as it is, as types: msgspec compares a record with them faster than it
+# encodes it. It would write NaN and infinities as null without a word, so they are none of these.
+# Text is not looked at, but for the content of a message, which may be made of parts.
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+_Scalar = bool | int | _Finite | str | None
+_Json: Any = _Scalar
+for _ in range(6):  # deeper JSON takes the slow path
+    _Json = _Scalar | list[_Json] | dict[str, _Json]
+_HELD: dict[str, Any] = {
+    "INTEGER": _Whole | None,
+    "BIGINT": _Whole | None,
+    "DOUBLE": _Finite | None,
+    "BOOLEAN": bool | None,
+    "MAP(VARCHAR, DOUBLE)": dict[str, _Finite],
+    "MAP(VARCHAR, VARCHAR)": dict[str, str],
+    "JSON": _Json,
+}
 
 
-def _fits(rollout: Rollout) -> bool:
-    """Are its numbers such that their columns hold them as they are?"""
-    for value in _WHOLES(rollout):
-        if value is not None and (type(value) is not int or not _LEAST <= value <= _MOST):
-            return False
-    for value in _DOUBLES(rollout):
-        if value is not None and type(value) is not float and not _is_small(value):
-            return False
-    for free in (rollout.rewards, rollout.meta, rollout.sampling, rollout.reward_texts):
-        if free and (type(free) is not dict or not _NAMES.issuperset(map(type, free))):
-            return False  # as text, other keys may be the same
-    if rollout.rewards and not _REALS.issuperset(map(type, rollout.rewards.values())):
+def _shape(record: type[msgspec.Struct], table: Iterable[Column], **more: Any) -> Any:
+    """The fields of a record that are looked at, each with what its column holds."""
+    fields = {c.name: _HELD[c.type] for c in table if c.type in _HELD}
+    fields |= {c.name: dict[str, _Json] for c in table if c.is_dict and c.type == "JSON"} | more
+    known = [(n, type) for n, type in fields.items() if n in record.__struct_fields__]
+    return msgspec.defstruct(f"_Plain{record.__name__}", known, gc=False)
+
+
+_META = {"meta": dict[str, _Json]}
+_PLAIN_CALL: Any = _shape(ToolCall, (), arguments=_Json)
+_PLAIN_MESSAGE: Any = _shape(
+    Message, MESSAGES, content=str | None, tool_calls=list[_PLAIN_CALL], **_META
+)
+_PLAIN_SPAN: Any = _shape(Span, SPANS, **_META)
+_PLAIN_ROLLOUT = _shape(Rollout, FIELDS, messages=list[_PLAIN_MESSAGE], spans=list[_PLAIN_SPAN])
+
+
+def _is_plain(rollout: Rollout, first: int = 0) -> bool:
+    """Is it made of our records, without parts, and of values that their columns hold?
+
+    `first` is the number of its first message, when earlier ones are written.
+    """
+    messages = rollout.messages
+    if not (
+        _MESSAGES_ONLY.issuperset(map(type, messages))
+        and _SPANS_ONLY.issuperset(map(type, rollout.spans))
+        and _CALLS_ONLY.issuperset(map(type, chain.from_iterable(map(_CALLS, messages))))
+        and (rollout.error is None or type(rollout.error) is Error)
+    ):
         return False
-    truncated, error = rollout.truncated, rollout.error
-    return (truncated is None or type(truncated) is bool) and (
-        error is None or type(error) is Error
+    try:
+        msgspec.convert(rollout, _PLAIN_ROLLOUT, from_attributes=True)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return _NO_PARENT.issuperset(map(_PARENT, messages)) or all(
+        parent is None or -1 <= parent < n for n, parent in enumerate(map(_PARENT, messages), first)
     )
 
 
-_NAMES = frozenset({str})
-_REALS = frozenset({float, int, bool})
-
-
-def _is_small(value: Any) -> bool:
-    """Is it a whole number that also a double can hold?"""
-    return type(value) in (int, bool) and _LEAST <= value <= _MOST
-
-
-def _are_plain(messages: list[Message], spans: list[Span], first: int = 0) -> bool:
-    """Are messages and spans our records, without parts, with numbers that their columns hold?"""
-    for n, message in enumerate(messages, first):
-        if type(message) is not Message:
-            return False
-        content, parent, sampled = message.content, message.parent, message.sampled
-        if (
-            (content is not None and type(content) is not str)
-            or (parent is not None and (type(parent) is not int or not -1 <= parent < n))
-            or (sampled is not None and type(sampled) is not bool)
-            or (message.meta and type(message.meta) is not dict)
-            or (message.tool_calls and not _CALLS.issuperset(map(type, message.tool_calls)))
-        ):
-            return False
-        for value in _MESSAGE_NUMBERS(message):
-            if value is not None and type(value) is not float and not _is_small(value):
-                return False
-    return not spans or (
-        _SPANS.issuperset(map(type, spans))
-        and _SPAN_NUMBERS.issuperset(map(type, map(_START, spans)))
-    )
-
-
-_CALLS, _SPANS = frozenset({ToolCall}), frozenset({Span})
-_MESSAGE_NUMBERS = attrgetter("reward", "start", "end")
-_START, _SPAN_NUMBERS = attrgetter("start"), frozenset({float, int, type(None)})
+_MESSAGES_ONLY, _SPANS_ONLY, _CALLS_ONLY = (frozenset({t}) for t in (Message, Span, ToolCall))
+_CALLS, _PARENT, _NO_PARENT = attrgetter("tool_calls"), attrgetter("parent"), frozenset({None})
 
 
 def facts_line(facts: list[Fact], problems: list[str] | None = None) -> Line:
@@ -250,12 +251,12 @@ def metrics_line(
 
 def normalise_tokens_later(rollout: Rollout, problems: list[str], first: int = 0) -> Rollout:
     """`normalise`, but token arrays stay as they are: the writer's thread turns them to text."""
-    tokens = [m.tokens for m in rollout.messages]
+    messages = [chat.as_message(m) for m in rollout.messages]
+    tokens = [m.tokens for m in messages]
     bare = msgspec.structs.replace(
         rollout,
         messages=[
-            msgspec.structs.replace(m, tokens=None) if m.tokens is not None else m
-            for m in rollout.messages
+            msgspec.structs.replace(m, tokens=None) if m.tokens is not None else m for m in messages
         ],
     )
     clean = normalise(bare, problems, first)
@@ -292,70 +293,13 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_hole)
 _PLAIN = msgspec.json.Encoder()
 
 
-def _fast(whole: _RolloutLine | _MoreLine, messages: list[Message]) -> Line | None:
-    """The line as msgspec writes it, or None if that would not be faithful."""
+def _fast(whole: _RolloutLine | _MoreLine) -> Line | None:
+    """The line as msgspec writes it; None if it cannot."""
     _holes.arrays = []
     try:
-        data = _ENCODER.encode(whole)
-    except Exception:  # lone surrogates, foreign types, cycles, huge numbers: all slow
+        return Line(_ENCODER.encode(whole), _holes.arrays)
+    except Exception:  # lone surrogates, foreign types, huge numbers: all slow
         return None
-    # msgspec writes NaN and infinities as null without a word.
-    if _has_null(data, messages) and _may_hold_null(data) and not _is_finite(whole):
-        return None
-    return Line(data, _holes.arrays)
-
-
-_TEXTS = attrgetter(
-    *(name for name in Message.__struct_fields__ if name not in ("tool_calls", "meta", "tokens"))
-)
-_NO_NUMBERS_IN = frozenset({str, int, bool, type(None)})
-
-
-def _has_null(data: bytes, messages: list[Message]) -> bool:
-    """Is there a `null` in this JSON? The texts of messages are skipped where possible.
-
-    Searching the texts took half of a call's time. If messages hold only text, everything else lies
-    before the first or after the last of them: at most `rest` bytes.
-    """
-    rest = len(data)
-    for message in messages:
-        is_text = _NO_NUMBERS_IN.issuperset(map(type, _TEXTS(message)))
-        if not is_text or message.tool_calls or message.meta:
-            return data.rfind(b"null") >= 0  # from the end: half the time
-        if message.content is not None:
-            rest -= len(message.content)
-    return data.find(b"null", 0, rest) >= 0 or data.find(b"null", len(data) - rest) >= 0
-
-
-def _may_hold_null(data: bytes) -> bool:
-    """Could one of the words `null` in this JSON be a value, and not a piece of a text?"""
-    at = data.find(b"null")
-    while at >= 0:
-        before, after = data[at - 1 : at], data[at + 4 : at + 5]
-        is_quoted = data[at - 3 : at - 1] == b'\\"'  # \":null is JSON inside a text
-        if before in b":[," and after in b",]}" and not (before == b":" and is_quoted):
-            return True
-        at = data.find(b"null", at + 4)
-    return False
-
-
-def _is_finite(value: Any) -> bool:
-    """Is every number in it finite? False if it holds anything of an unknown type."""
-    kind = type(value)
-    if kind is float:
-        return bool(value - value == 0)
-    if value is None or kind in _NO_NUMBERS:
-        return True
-    if kind is dict:
-        return all(map(_is_finite, value.values()))
-    if kind is list or kind is tuple:
-        return all(map(_is_finite, value))
-    if isinstance(value, msgspec.Struct):
-        return all(_is_finite(getattr(value, name)) for name in value.__struct_fields__)
-    return False
-
-
-_NO_NUMBERS = frozenset({str, int, bool, Tokens})
 
 
 # -- the slow path ---------------------------------------------------------------------
