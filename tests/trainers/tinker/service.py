@@ -37,6 +37,10 @@ class Sampling:
         sample = SimpleNamespace(tokens=ids, logprobs=logprobs, stop_reason="stop")
         return SimpleNamespace(sequences=[sample])
 
+    async def compute_logprobs_async(self, prompt: Any) -> list[float | None]:
+        """A teacher that finds each token as likely as any other."""
+        return [None, *(-1.0 for _ in prompt.to_ints()[1:])]
+
 
 def _count(notes: str) -> int:
     file = Path(notes) / f"{os.getpid()}.jsonl"
@@ -66,6 +70,9 @@ class Training:
         self.notes = notes
         self.version = 0
         self.data: list[list[Any]] = []
+
+    def get_tokenizer(self) -> Any:
+        return TOK
 
     async def forward_backward_async(self, data: list[Any], **_: Any) -> Done:
         self.data.append(data)
@@ -99,6 +106,20 @@ class Service:
 
     async def create_lora_training_client_async(self, *_: Any, **__: Any) -> Training:
         return self.training
+
+    async def create_training_client_from_state_with_optimizer_async(
+        self, *_: Any, **__: Any
+    ) -> Training:
+        return self.training
+
+    async def get_training_run_by_tinker_path_async(self, _: str) -> Any:
+        return SimpleNamespace(user_metadata={})
+
+    def create_rest_client(self) -> Service:
+        return self
+
+    def create_sampling_client(self, **_: Any) -> Sampling:
+        return Sampling(self.training.notes, 0)
 
     def rows(self) -> list[dict[str, list[float]]]:
         """Every row that was trained on, in order."""

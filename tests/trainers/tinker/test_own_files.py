@@ -57,7 +57,12 @@ def test_summaries_with_traces_are_read(tmp_path: Path) -> None:
             "trace": {
                 "prompt": {"type": "conversation", "messages": prompt},
                 "policy_response": {"type": "conversation", "messages": [said]},
-                "reward_data": {"reward": "0.500", "correct": True, "format_penalty": "-0.100"},
+                "reward_data": {
+                    "reward": "0.500",
+                    "correct": True,
+                    "format_penalty": "-0.100",
+                    "reference_answer": "5",
+                },
                 "env_state": {"found": i},
                 "extra": {
                     "rubric_grades": [
@@ -87,6 +92,7 @@ def test_summaries_with_traces_are_read(tmp_path: Path) -> None:
     assert (rollout.policy_version, rollout.index, rollout.reward) == (6, 2, 1.0)
     assert rollout.rewards == {"correct": 1.0, "format_penalty": -0.1, "rubric 1": 0.25}
     assert rollout.reward_texts == {"rubric 1": "meh"}
+    assert rollout.reference == "5", "the answer is no part of the reward, though it is a number"
     assert [m.state for m in rollout.messages if m.sampled] == [{"found": 0}, {"found": 1}]
     assert rollout.stop_reason == "stop"
 

@@ -18,7 +18,7 @@ REWARD_METRICS = ("correct", "format", "rubric_score", "win_minus_loss")
 """Metrics of the built-in graders that are parts of the reward. Others are `meta.metrics`."""
 
 _LIMITS = {"max_tokens", "max_sampled_tokens", "max_turns", "max_tool_calls", "context_overflow"}
-_REFERENCES = ("reference_answer", "gold_answer", "ground_truth", "answer")
+REFERENCES = ("reference_answer", "gold_answer", "ground_truth", "answer")
 _TASKS = ("example_id", "task_id", "problem_id")
 
 
@@ -76,12 +76,13 @@ def convert(
     notes: Sequence[Notes | None] = (),
     builder: Any = None,
     place: GroupPlace | None = None,
+    tokenizer: Any = None,
     problems: list[str] | None = None,
 ) -> list[Rollout]:
     """The trajectories of one group, with what `compute_group_rewards` returned for them.
 
-    Lists of another length than `trajectories` cannot be matched: they are left out and told
-    in `problems`.
+    `tokenizer` is the trainer's, for environments and builders that have none. Lists of another
+    length than `trajectories` cannot be matched: they are left out and told in `problems`.
     """
     problems = problems if problems is not None else []
     place = place or GroupPlace()
@@ -90,7 +91,7 @@ def convert(
     envs = same_length("envs", envs or None, n, problems) or [None] * n
     noted = same_length("notes", notes or None, n, problems) or [None] * n
     rollouts = [
-        _rollout(trajectory, envs[i], noted[i] or Notes(), builder, place, problems)
+        _rollout(trajectory, envs[i], noted[i] or Notes(), builder, place, problems, tokenizer)
         for i, trajectory in enumerate(trajectories)
     ]
     for i, rollout in enumerate(rollouts):
@@ -142,14 +143,21 @@ class _Trajectory:
 
 
 def _rollout(
-    trajectory: Any, env: Any, notes: Notes, builder: Any, place: GroupPlace, problems: list[str]
+    trajectory: Any,
+    env: Any,
+    notes: Notes,
+    builder: Any,
+    place: GroupPlace,
+    problems: list[str],
+    tokenizer: Any = None,
 ) -> Rollout:
-    conversation = Conversation(env, builder, notes, problems)
+    conversation = Conversation(env, builder, notes, problems, tokenizer)
     for transition in trajectory.transitions:
         conversation.turn(transition)
     inner = getattr(env, "message_env", env)
     actions = [t.ac for t in trajectory.transitions]
-    stop = trajectory.stop_reason or (actions[-1].stop_reason if actions else None)
+    stop = getattr(trajectory, "stop_reason", None)  # since 0.5
+    stop = stop or (actions[-1].stop_reason if actions else None)
     reference = _reference(env, inner, builder)
     rollout = Rollout(
         step=place.step,
@@ -200,13 +208,16 @@ def _score(rollout: Rollout, trajectory: Any, final: float, metrics: Mapping[str
 class Conversation:
     """The messages of one trajectory, each with only the tokens that it adds."""
 
-    def __init__(self, env: Any, builder: Any, notes: Notes, problems: list[str]) -> None:
+    def __init__(
+        self, env: Any, builder: Any, notes: Notes, problems: list[str], tokenizer: Any = None
+    ) -> None:
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.prompt = ""
         self._notes = notes
         self._problems = problems
-        self._renderer, self._tokenizer = renderer_of(env, builder)
+        self._renderer, found = renderer_of(env, builder)
+        self._tokenizer = own(tokenizer) if found is None and tokenizer is not None else found
         self._headers = _Headers(self._renderer, self._tokenizer)
         self._path: list[tuple[int, list[int]]] = []  # the branch: message number, its tokens
         self._times = {id(action): (start, end) for action, start, end in notes.samples}
@@ -387,7 +398,7 @@ def _tool_calls(renderer: Any, tokens: Sequence[int]) -> list[Any]:
 def _reference(*owners: Any) -> Any:
     for owner in owners:
         ask = getattr(owner, "get_reference_answer", None)
-        found = [ask()] if callable(ask) else [getattr(owner, n, None) for n in _REFERENCES]
+        found = [ask()] if callable(ask) else [getattr(owner, n, None) for n in REFERENCES]
         for value in found:
             if isinstance(value, (str, int, float)) and value != "":
                 return value

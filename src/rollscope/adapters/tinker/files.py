@@ -24,6 +24,7 @@ from ...model import Message, Rollout, prompt_task
 from ...model.chat import from_chat
 from ...model.problem import Problem
 from .._lines import first_record, numbers, records
+from .convert import REFERENCES
 
 _ITERATION = re.compile(r"iteration_(\d+)")
 _SUMMARIES = "_rollout_summaries.jsonl"
@@ -165,10 +166,13 @@ def _add_response(rollout: Rollout, step: Mapping[str, Any], trace: Mapping[str,
 
 
 def _add_rewards(rollout: Rollout, trace: Mapping[str, Any]) -> None:
-    """Parts of the reward as numbers; the traces write some of them as texts."""
+    """Parts of the reward as numbers; the traces write some of them as texts, and beside them the
+    answer that was wanted."""
     for name, value in (trace.get("reward_data") or {}).items():
         number = _number(value)
-        if number is not None and name not in ("reward", "total_reward", "format_coef"):
+        if name in REFERENCES:
+            rollout.reference = value
+        elif number is not None and name not in ("reward", "total_reward", "format_coef"):
             rollout.rewards[name] = number
     for i, grade in enumerate((trace.get("extra") or {}).get("rubric_grades") or (), 1):
         score = _number(grade.get("score"))

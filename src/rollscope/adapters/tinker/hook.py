@@ -48,7 +48,10 @@ def traced(builder: Any, project: str | None, run: str | None) -> Any:
         return builder
     with capture.guard("adapter tinker: traced"):
         loop.listen()
-        return TracedDatasetBuilder(inner=builder, project=project, run=run)
+        if hasattr(builder, "get_batch"):
+            return LateDataset(builder, project, run)
+        if not isinstance(builder, TracedDatasetBuilder):
+            return TracedDatasetBuilder(inner=builder, project=project, run=run)
     return builder
 
 
@@ -63,6 +66,8 @@ def join(project: str | None = None, run: str | None = None) -> capture.Run | No
         seams=(*SEAMS, *loop.attached()),
         asked=True,
         config=names.config,
+        named=bool(project or run),
+        anew=loop.begins_anew(),
     )
 
 
@@ -78,26 +83,46 @@ class TracedDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
         train, test = await self.inner()
         with capture.guard("adapter tinker: datasets"):
             loop.attach()
-            if join(self.project, self.run) is not None:
+            joined = join(self.project, self.run)
+            if joined is not None:
+                loop.joined(joined)
                 source = loop.new_source()
-                tested = None if test is None else TracedDataset(test, "eval", source)
-                return TracedDataset(train, "train", source), tested
+                tested = None if test is None else TracedDataset(test, "eval", source, joined)
+                return TracedDataset(train, "train", source, joined), tested
         return train, test
+
+    def __getattr__(self, name: str) -> Any:
+        return _of_inner(self, name)
+
+
+def _of_inner(ours: Any, name: str) -> Any:
+    """An attribute that only the object inside has."""
+    if name.startswith(("_", "X_")) or name == "inner":  # X_: chz keeps its fields there
+        raise AttributeError(name)
+    return getattr(ours.inner, name)
 
 
 class TracedDataset(RLDataset):  # type: ignore[misc]
     """The same batches, of group builders that record."""
 
-    def __init__(self, inner: Any, split: str = "train", source: int = 0) -> None:
-        self.inner, self.split, self.source = inner, split, source
+    def __init__(
+        self,
+        inner: Any,
+        split: str = "train",
+        source: int = 0,
+        joined: capture.Run | None = None,
+    ) -> None:
+        self.inner, self.split, self.source, self._run = inner, split, source, joined
         self._places: dict[int, int] = {}  # of a test set's batches among all its groups
         self._groups = 0
 
-    def get_batch(self, index: int) -> Sequence[Any]:
-        builders = self.inner.get_batch(index)
+    def get_batch(self, index: int) -> Any:
+        batch = self.inner.get_batch(index)
         with capture.guard("adapter tinker: a batch"):
-            return self._traced(builders, index)
-        return builders  # type: ignore[no-any-return]
+            if isinstance(batch, tuple):  # SDFT: builders, questions, answers
+                return (self._traced(batch[0], index), *batch[1:])
+            return self._traced(batch, index)
+        return batch
 
     def _traced(self, builders: Sequence[Any], index: int) -> list[Any]:
         # The evaluator asks for all batches once, before any step: the step comes with each
@@ -119,6 +144,7 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
                     source=self.source,
                     dataset=_dataset(builder),
                 ),
+                self._run,
             )
             for i, builder in enumerate(builders)
         ]
@@ -127,9 +153,24 @@ class TracedDataset(RLDataset):  # type: ignore[misc]
         return len(self.inner)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+        return _of_inner(self, name)
+
+
+class LateDataset(TracedDataset):
+    """A dataset that a loop is given as it is, before it says what its run is called."""
+
+    def __init__(self, inner: Any, project: str | None, run: str | None) -> None:
+        super().__init__(inner)
+        self._names = project, run
+
+    def _traced(self, builders: Sequence[Any], index: int) -> list[Any]:
+        if self._run is None:
+            loop.attach()
+            self._run, self.source = join(*self._names), loop.new_source()
+            if self._run is None:
+                return list(builders)
+            loop.joined(self._run)
+        return super()._traced(builders, index)
 
 
 def _dataset(builder: Any) -> str | None:
@@ -140,9 +181,10 @@ def _dataset(builder: Any) -> str | None:
 class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
     """Makes the same environments, and records the group when its rewards are known."""
 
-    def __init__(self, inner: Any, place: GroupPlace) -> None:
+    def __init__(self, inner: Any, place: GroupPlace, joined: capture.Run | None = None) -> None:
         self.inner = inner
         self.place = place
+        self._run = joined
         self._env: dict[str, str] = capture.child_env()
         self._begin()
 
@@ -150,12 +192,45 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         self._notes: list[Notes] = []
         self._calls = 0
         self._is_logged = False
+        self._rollout: _WholeRollout | None = None
+
+    def _joined(self) -> capture.Run | None:
+        return self._run if self._run is not None and self._run.is_on else join()
+
+    def begins(self) -> _WholeRollout:
+        """Somebody begins to roll this group out, in whatever way."""
+        self._rollout = _WholeRollout(self.place, self._notes)
+        return self._rollout
+
+    def ends(self, rollout: _WholeRollout, group: Any) -> None:
+        """The group is made. Who rolls out in a way of his own need not ask us for rewards."""
+        if rollout.is_logged:
+            return
+        trajectories = list(group.trajectories_G)
+        own = [rollout.notes_of(trajectory) for trajectory in trajectories]
+        rewards = list(zip(group.final_rewards_G, group.metrics_G, strict=True))
+        run = self._joined()
+        if run is None:
+            return
+        given = {
+            "envs": [None if notes is None else notes.env for notes in own],
+            "notes": own,
+            "builder": self.inner,
+            "place": rollout.place,
+            "tokenizer": loop.tokenizer(),
+        }
+        begun = [n for n in rollout.notes if n.start is not None]
+        failed = [n for n in begun if not any(n is other for other in own)]
+        Later.of("tinker", run)(_convert_and_log, run, trajectories, rewards, given, None, failed)
+
+    def failed(self, error: BaseException) -> None:
+        """Somebody's own way to roll out raised, and did not clean up."""
+        self._log_failed(error)
 
     def at(self, **changes: Any) -> TracedBuilder:
         """A copy for one rollout of the group, elsewhere in the run."""
-        other = copy.copy(self)
-        other.place = replace(self.place, **changes)
-        other._begin()
+        other = copy.copy(self)  # as pickle would: without the run
+        other.place, other._run = replace(self.place, **changes), self._run
         return other
 
     async def make_envs(self) -> Sequence[Any]:
@@ -181,7 +256,9 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
 
     async def cleanup(self) -> None:
         with capture.guard("adapter tinker: a failed group"):
-            self._log_failed(sys.exc_info()[1])
+            error = sys.exc_info()[1]
+            if error is not None or self._rollout is None:  # else `ends` is still to come
+                self._log_failed(error)
         with capture.guard("adapter tinker: the next roll"):
             self.place = replace(self.place, roll=self.place.roll + 1)
             self._begin()
@@ -197,7 +274,7 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         rewards: Any,
         error: BaseException | None = None,
     ) -> None:
-        run = join()
+        run = self._joined()
         if run is None:
             return
         by_env = {id(notes.env): notes for notes in self._notes}
@@ -208,9 +285,12 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
             "notes": [by_env.get(id(env)) for env in envs],
             "builder": self.inner,
             "place": self.place,
+            "tokenizer": loop.tokenizer(),
         }
         rewards = None if rewards is None else list(rewards)
         self._is_logged = True
+        if self._rollout is not None:
+            self._rollout.is_logged = True
         Later.of("tinker", run)(
             _convert_and_log, run, list(trajectories), rewards, given, error, failed
         )
@@ -218,25 +298,39 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
     def _log_failed(self, error: BaseException | None) -> None:
         """The group ended before it had rewards: record what there is of each rollout."""
         begun = [notes for notes in self._notes if notes.start is not None]
-        run = join() if begun and not self._is_logged else None
+        run = self._joined() if begun and not self._is_logged else None
         if run is None:
             return
         Later.of("tinker", run)(_convert_and_log_failed, run, begun, self.place, self.inner, error)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+        return _of_inner(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"inner": self.inner, "place": self.place, "_env": self._env}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._run = None
         self._begin()
         with capture.guard("adapter tinker: joining in a worker"):
             if capture.active() is None:
                 os.environ.update(self._env)
+
+
+@dataclass(eq=False)
+class _WholeRollout:
+    """One call that rolls a group out, as far as the builder sees it."""
+
+    place: GroupPlace
+    notes: list[Notes]
+    is_logged: bool = False
+
+    def notes_of(self, trajectory: Any) -> Notes | None:
+        """What was noted of the environment that made it: they share their actions."""
+        made = {id(transition.ac) for transition in trajectory.transitions}
+        taken = ((n, {id(turn.ac) for turn in n.turns}) for n in self.notes)
+        return next((notes for notes, actions in taken if made & actions), None)
 
 
 def _convert_and_log(

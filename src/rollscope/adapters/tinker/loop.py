@@ -8,70 +8,46 @@ hands on the same `TrajectoryGroup` that the rollout returned, from whatever pro
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import capture
 from .._arrays import numbers
-from .._seam import Seams, Watcher, Watching
+from .._seam import Watcher, Watching, is_ours
 from .convert import GroupPlace
+from .state import PACKAGE, Names, State
 
-_PACKAGE = "tinker_cookbook"
 _step: ContextVar[int | None] = ContextVar("rollscope_tinker_step", default=None)
 """The step that is being trained in this task."""
-
-
-_MOST = 100_000
-"""How many groups are remembered, to recognise them when they are rolled out again."""
-
-
-class Names(NamedTuple):
-    project: str | None = None
-    run: str | None = None
-    config: Mapping[str, Any] | None = None
-
-
-class _State:
-    """What is known about the loop in this process."""
-
-    def __init__(self) -> None:
-        self.names = Names()
-        self.sources = 0
-        self.next_batch = 0
-        self.groups: dict[int, tuple[weakref.ref[Any], list[str]]] = {}
-        self.rolls: dict[str, int] = {}
-        self.waiting: dict[str, list[str]] = {}  # rolled out and not trained yet
-        self.data: dict[int, tuple[Any, str]] = {}  # training rows of this step, by their object
-        self.versions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        version = getattr(sys.modules.get(_PACKAGE), "__version__", "(version not known)")
-        self.seams = Seams("tinker", f"tinker-cookbook {version}")
-        self.watched: list[str] = []
-
-    def remember(self, group: Any, keys: list[str]) -> None:
-        self.groups = {k: v for k, v in self.groups.items() if v[0]() is not None}
-        self.groups[id(group)] = (weakref.ref(group), keys)
-
-    def keys(self, group: Any) -> list[str] | None:
-        found = self.groups.get(id(group))
-        return found[1] if found is not None and found[0]() is group else None
-
-    def roll(self, name: str) -> int:
-        """How often this group was rolled out before. Old ones are forgotten: a run is long."""
-        number = self.rolls.pop(name, 0)
-        self.rolls[name] = number + 1
-        for memory in (self.rolls, self.waiting):
-            while len(memory) > _MOST:
-                del memory[next(iter(memory))]
-        return number
 
 
 def names() -> Names:
     """What the trainer calls its project and run."""
     return _state.names
+
+
+def begins_anew() -> bool:
+    """Does a training of its own begin here? True once for each."""
+    is_new = _state.names.is_new
+    _state.names = _state.names._replace(is_new=False)
+    return is_new
+
+
+def joined(run: capture.Run) -> None:
+    """What the loop tells from now on is about this run."""
+    _state.run = run
+
+
+def tokenizer() -> Any:
+    """The trainer's, once it has made it."""
+    return _state.tokenizer
+
+
+def _run() -> capture.Run | None:
+    return _state.run if _state.run is not None and _state.run.is_on else capture.active()
 
 
 def attached() -> tuple[str, ...]:
@@ -94,52 +70,35 @@ def batch_begins(index: int) -> None:
 
 
 def listen() -> None:
-    """Learn project and run from the trainer's logger, and record its metrics."""
+    """Learn project, run and tokenizer from the trainer, and record its metrics."""
     from tinker_cookbook.utils import ml_log
 
     _watch(ml_log, {"setup_logging": _logging, "MultiplexLogger.log_metrics": _metrics})
-
-
-_LOOPS = {
-    "rl.train": (
-        "do_group_rollout_and_filter_constant_reward",
-        "compute_advantages",
-        "assemble_training_data",
-        "train_step",
-        "remove_constant_reward_groups",
-        "run_single_evaluation",
-        "do_train_step_and_get_sampling_client",
-        "do_train_step_streaming_and_get_sampling_client",
-    ),
-    "rl.metric_util": ("do_group_rollout", "do_group_rollout_and_filter_constant_reward"),
-    "distillation.train_on_policy": (
-        "do_group_rollout_and_filter_constant_reward",
-        "compute_advantages",
-        "assemble_training_data",
-        "train_step",
-    ),
-}
+    for module in _LOOPS:
+        loaded = sys.modules.get(f"{PACKAGE}.{module}")
+        if hasattr(loaded, "get_tokenizer"):
+            _watch(loaded, {"get_tokenizer": _get_tokenizer})
 
 
 def attach() -> None:
     """Watch the loops that are loaded. If a loop lacks a function, the log says so."""
-    for module, functions in _LOOPS.items():
-        loaded = sys.modules.get(f"{_PACKAGE}.{module}")
+    for module, watchers in _LOOPS.items():
+        loaded = sys.modules.get(f"{PACKAGE}.{module}")
         if loaded is not None:
-            _watch(loaded, {name: _WATCHERS[name] for name in functions})
+            _watch(loaded, watchers)
 
 
 def detach() -> None:
     """Put the originals back."""
     global _state
     _state.seams.restore()
-    _state = _State()
+    _state = State()
 
 
 def _watch(module: Any, watchers: Mapping[str, Watcher]) -> None:
-    lost = "what it tells is not recorded. Supported: tinker-cookbook 0.5"
+    lost = "what it tells is not recorded. Supported: tinker-cookbook 0.3 to 0.5"
     for name in _state.seams.watch(module, watchers, lost):
-        where = f"{module.__name__}.{name}".removeprefix(f"{_PACKAGE}.")
+        where = f"{module.__name__}.{name}".removeprefix(f"{PACKAGE}.")
         if where not in _state.watched:
             _state.watched.append(where)
 
@@ -158,12 +117,23 @@ def _logging(
         wandb_project or path.parent.name or None,
         wandb_name or path.name or None,
         None if config is None else ml_log.dump_config(config),
+        is_new=not _has_checkpoint(path),
     )
+
+
+def _has_checkpoint(path: Path) -> bool:
+    """Will the loop go on from a checkpoint in its `log_path`?"""
+    file = path / "checkpoints.jsonl"
+    return file.is_file() and file.stat().st_size > 0
+
+
+def _get_tokenizer() -> Watching:
+    _state.tokenizer = yield
 
 
 def _metrics(metrics: Mapping[str, Any], step: int | None = None) -> Watching:
     yield
-    run, values = capture.active(), numbers(metrics)
+    run, values = _run(), numbers(metrics)
     if run is not None and values:
         run.metrics(step, values)
 
@@ -191,6 +161,28 @@ def _group_rollout(env_group_builder: Any, policy: Any, strategy: Any = None) ->
     _end(place, group)
 
 
+def _any_rollout(builder: Any, /) -> Watching:
+    """The function that rolls out a group, or what a recipe has put in its place."""
+    from .hook import TracedBuilder
+
+    rollout = builder.begins() if isinstance(builder, TracedBuilder) else None
+    try:
+        group = yield
+    except BaseException as error:
+        if rollout is not None:
+            builder.failed(error)
+        raise
+    if rollout is not None:
+        builder.ends(rollout, group)
+
+
+def _watch_rebound() -> None:
+    """A recipe may put its own function in place at any time."""
+    module = sys.modules.get(f"{PACKAGE}.rl.rollouts")
+    if module is not None and not is_ours(getattr(module, "do_group_rollout", None)):
+        _watch(module, _LOOPS["rl.rollouts"])
+
+
 def _begin(
     builder: Any, sampling: Mapping[str, Any], client: Any, drops_constant: bool = False
 ) -> Any:
@@ -199,6 +191,7 @@ def _begin(
 
     if not isinstance(builder, TracedBuilder):
         return builder
+    _watch_rebound()
     if builder.place.step is None:  # a loop that evaluates without saying at which step
         builder = builder.at(step=_state.next_batch)
     place = builder.place
@@ -241,7 +234,7 @@ def _end(place: Any, group: Any) -> None:
     if group is None or not isinstance(place, GroupPlace):
         return
     keys = [f"{place.name}/{i}" for i in range(len(group.trajectories_G))]
-    _state.remember(group, keys)
+    _state.remember(group, keys, place.step)
     if place.split == "train":
         _state.waiting[replace(place, roll=0).name] = keys
     totals = group.get_total_rewards()
@@ -253,12 +246,21 @@ def _end(place: Any, group: Any) -> None:
 def _compute_advantages(trajectory_groups_P: Any) -> Watching:
     advantages = yield
     for group, values in zip(trajectory_groups_P, advantages, strict=True):
-        _learned(group, values)
+        _learned(group, values.tolist(), _step.get())
 
 
-def _learned(group: Any, advantages: Any) -> None:
+def _no_advantages(trajectory_groups_P: Any) -> Watching:
+    """SDFT trains on each batch as soon as it is made. Its advantages are of tokens, and what it
+    asks for here are zeros that stand for them."""
+    yield
+    for group in trajectory_groups_P:
+        made = _state.made(group)
+        if made is not None:
+            _learned(group, [None] * len(made.keys), made.step)
+
+
+def _learned(group: Any, values: list[float | None], step: int | None) -> None:
     keys = _state.keys(group)
-    values = advantages.tolist()
     if keys is None or len(keys) != len(values):
         capture.report(
             "adapter tinker", "advantages of a group that nobody rolled out here: not recorded"
@@ -268,7 +270,7 @@ def _learned(group: Any, advantages: Any) -> None:
     if _state.waiting.pop(name, None) is None:
         return  # told already: tinker-cookbook computes some twice, to print them
     for key, value in zip(keys, values, strict=True):
-        _annotate(key, advantage=value, fate="trained", trained_step=_step.get())
+        _annotate(key, advantage=value, fate="trained", trained_step=step)
 
 
 def _assemble(trajectory_groups_P: Any) -> Watching:
@@ -345,23 +347,37 @@ def _train_step(i_batch: int) -> Watching:
         _state.versions[client] = i_batch + 1
 
 
-_WATCHERS: dict[str, Watcher] = {
+_TRAIN: dict[str, Watcher] = {
     "do_group_rollout_and_filter_constant_reward": _filtered_rollout,
-    "do_group_rollout": _group_rollout,
     "compute_advantages": _compute_advantages,
     "assemble_training_data": _assemble,
     "train_step": _forward,
-    "remove_constant_reward_groups": _remove_constant,
-    "run_single_evaluation": _evaluation,
-    "do_train_step_and_get_sampling_client": _train_step,
-    "do_train_step_streaming_and_get_sampling_client": _train_step,
+}
+_LOOPS: dict[str, dict[str, Watcher]] = {
+    "rl.train": {
+        **_TRAIN,
+        "remove_constant_reward_groups": _remove_constant,
+        "run_single_evaluation": _evaluation,
+        "do_train_step_and_get_sampling_client": _train_step,
+        "do_train_step_streaming_and_get_sampling_client": _train_step,
+    },
+    "rl.rollouts": {"do_group_rollout": _any_rollout},
+    "rl.metric_util": {
+        "do_group_rollout": _group_rollout,
+        "do_group_rollout_and_filter_constant_reward": _filtered_rollout,
+    },
+    "distillation.train_on_policy": {
+        **_TRAIN,
+        "do_train_step_and_get_sampling_client": _train_step,
+    },
+    "distillation.sdft": {**_TRAIN, "compute_advantages": _no_advantages},
 }
 
 
 def _annotate(key: str, **facts: Any) -> None:
-    run = capture.active()
+    run = _run()
     if run is not None:
         run.annotate(key=key, **facts)
 
 
-_state = _State()
+_state = State()
