@@ -120,6 +120,8 @@ def sizes() -> str:
         ("the end of the program waits for a slow disk at most", f"{background.CLOSE_WAIT:.0f} s", "`capture.background.CLOSE_WAIT`"),
         ("a frame is full at", f"{log.FRAME_RAW >> 20} MB of text", "`store.write.log.FRAME_RAW`"),
         ("a log takes no new rollouts at", f"{log.MAX_RAW >> 20} MB of text", "`store.write.log.MAX_RAW`"),
+        ("or, shared among all live logs of the run, at", f"{log.UNSEALED:,} records", "`store.write.log.UNSEALED`"),
+        ("but not before", f"{log.LEAST} records", "`store.write.log.LEAST`"),
         ("heartbeat of a writer", f"{writers.BEAT:.0f} s", "`store.writers.BEAT`"),
         ("a writer that was silent for so long begins a new log", f"{writers.SILENT:.0f} s", "`store.writers.SILENT`"),
         ("an observer takes a silent writer for dead after", f"{writers.DEAD:.0f} s", "`store.writers.DEAD`"),

@@ -11,6 +11,7 @@ import os
 import threading
 from pathlib import Path
 
+from ..store.listing import list_run
 from ..store.read.reader import Reader
 from ..store.seal.compact import compact, dead_logs, wants_compaction
 from ..store.writers import Watch
@@ -51,7 +52,7 @@ def tend(directory: Path, watch: Watch) -> bool:
     """Seal and compact one run if it needs that. Did it?"""
     if not os.access(directory, os.W_OK):
         return False
-    if not (wants_compaction(directory) or dead_logs(directory, watch)):
+    if not (wants_compaction(list_run(directory)) or dead_logs(directory, watch)):
         return False
     compact(directory, watch=watch)
     return True

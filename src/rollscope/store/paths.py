@@ -104,6 +104,15 @@ def log_path(directory: Path, writer: str, seq: int) -> Path:
     return directory / "live" / (log_name(writer, seq) + LOG_ENDING)
 
 
+def live_writers(directory: Path) -> int:
+    """How many writers have live logs in a run; at least 1."""
+    try:
+        names = [split_log_name(path.name) for path in (directory / "live").iterdir()]
+    except OSError:
+        return 1
+    return len({name[0] for name in names if name is not None}) or 1
+
+
 def writer_path(directory: Path, writer: str) -> Path:
     return directory / "writers" / f"{writer}.json"
 

@@ -133,9 +133,9 @@ def _stage_headers(db: DuckDBPyConnection, headers: dict[int, Header]) -> None:
         + ", ".join(f"{name} VARCHAR" for name in names)
         + ")"
     )
-    rows = [[n, h.spans, *(getattr(h, name) for name in names)] for n, h in headers.items()]
-    if rows:
-        db.executemany("INSERT INTO staged_logs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    values = {name: [getattr(h, name) for h in headers.values()] for name in ("spans", *names)}
+    picked = ", ".join(f"unnest(${name})" for name in ("log", *values))
+    db.execute(f"INSERT INTO staged_logs SELECT {picked}", {"log": list(headers), **values})
 
 
 def _heads_sql() -> str:

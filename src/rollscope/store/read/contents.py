@@ -122,8 +122,11 @@ class Contents:
             late.find_again(news, list(units.values()))
         late.add(news)
         checked = late.settle(list(units.values()))
-        restarts = [(run, self._restarts(run)) for run in changed]
-        for run, found in restarts:
+        restarts = []
+        for run in changed:
+            found = self._restarts(run)
+            if found or run.restarted:
+                restarts.append((run, found))
             run.restarted = bool(found)
         for run in self._watching.runs.values():
             if run.restarted and run.files is not None:
@@ -170,9 +173,9 @@ class Contents:
         for unit in run.files.units.values() if run.files else ():
             for launch, times in unit.info.launches.items():
                 add(launch, times)
-        mine = [log for log in self._tail.logs.values() if log.directory == run.info.directory]
-        for log in mine:
-            if log.header is not None:
+        for live in run.files.logs.values() if run.files else ():
+            log = self._tail.logs.get(str(live.path))
+            if log is not None and log.header is not None:
                 add(log.header.launch, Times(log.header.started, log.header.started))
         if len(found) < 2 or run.files is None:
             return []

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import duckdb
 
-from .. import writers
-from .compact import compact, wants_compaction
+from ..listing import list_run
+from .compact import compact, is_compacting, sweep, wants_compaction
 from .segment import CannotSeal, seal
 
 
@@ -23,16 +23,18 @@ def main(arguments: list[str]) -> int:
         except (CannotSeal, OSError, duckdb.Error) as error:
             print(f"rollscope: {log} was not sealed: {error}", file=sys.stderr)
             failed = True
-    _compact_if_last(directory)
+    _keep_small(directory)
     return int(failed)
 
 
-def _compact_if_last(directory: Path) -> None:
-    """The last writer to finish merges the segments, if they are many."""
-    infos = writers.read_infos(directory).values()
-    is_last = all(info.finished is not None or writers.is_gone(info) for info in infos)
-    if is_last and wants_compaction(directory):
+def _keep_small(directory: Path) -> None:
+    """Merge the segments if they are many, or if many late facts are not folded in: while the run
+    goes on, too, so that it opens as fast as a finished one. One helper does it at a time."""
+    files = list_run(directory)
+    if wants_compaction(files) and not is_compacting(directory):
         compact(directory)
+    elif files.spare:
+        sweep(directory)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ PART = 128 << 20
 MANY = 200
 """Segments beyond which readers begin to feel their number (0.13 ms a file and page)."""
 
+UNFOLDED = 20_000
+"""Late facts in segments beyond which readers begin to feel them: each takes 15 µs to open."""
+
+AT_WORK = 600.0
+"""Seconds in which a compaction that is under way has written its next part."""
+
 GRACE = 60.0
 """Seconds that merged sources stay, so that running queries end undisturbed."""
 
@@ -49,10 +55,15 @@ class Report(msgspec.Struct, kw_only=True):
     """What was left alone, and why."""
 
 
-def wants_compaction(directory: Path) -> bool:
-    """Has the run so many segments that reading suffers?"""
-    segments = directory / "segments"
-    return segments.is_dir() and sum(1 for _ in segments.iterdir()) > MANY
+def wants_compaction(files: RunFiles) -> bool:
+    """Has the run so many segments, or so many facts to fold, that reading suffers?"""
+    segments = [unit for unit in files.units.values() if unit.directory.parent.name == "segments"]
+    return len(segments) > MANY or sum(unit.info.late_facts for unit in segments) > UNFOLDED
+
+
+def is_compacting(directory: Path) -> bool:
+    """Is another process at it? One that died is not waited for longer than a part takes."""
+    return any(_age(path) < AT_WORK for path in (directory / "merged").glob(".[0-9]*"))
 
 
 def compact(
