@@ -21,7 +21,7 @@ HOW_TO_RECORD = (
     ("just looking", "rollscope demo"),
     ("verl", "ROLLSCOPE=on python -m verl.trainer.main_ppo ..."),
     ("SkyRL", "trainer.override_entrypoint=rollscope.adapters.skyrl"),
-    ("AReaL", 'workflow="rollscope.adapters.areal.TracedWorkflow"'),
+    ("AReaL", "rollscope.adapters.areal.attach(trainer)"),
     ("open-instruct", "python -m rollscope.adapters.open_instruct grpo_fast.py ..."),
     ("tinker-cookbook", "rollscope.adapters.tinker.traced(dataset_builder)"),
     ("TRL", "rollscope.adapters.trl.attach(trainer)"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ["AREAL_SPMD_MODE"] = "1" if sys.argv[1] == "spmd" else "0"
 
@@ -30,7 +32,9 @@ from areal.trainer import rl_trainer
 from datasets import Dataset
 
 from rollscope import capture
-from rollscope.adapters import areal
+
+PAGE = Path(__file__).parents[3] / "docs" / "trainers" / "areal.md"
+"""Its first lines are what a user types."""
 
 
 def config(root: Path) -> PPOConfig:
@@ -104,23 +108,32 @@ def main(root: Path) -> None:
     rl_trainer.RemoteSGLangEngine = areal_engines.Inference
     # The server's command line, which asks for the version of its package.
     rl_trainer.SGLangConfig.build_args = staticmethod(lambda **_: {})
-    trainer = rl_trainer.PPOTrainer(config(root), rows(6, "puzzle"), rows(2, "check"))
-    areal.attach(trainer)
-    given = areal.traced(
-        "areal.workflow.rlvr.RLVRWorkflow",
-        reward_fn="areal_engines.reward_fn",
-        gconfig=trainer.config.gconfig,
-        tokenizer=str(root / "tok"),
-    )
-    trainer.train(
-        **given,
-        eval_workflow=given["workflow"],
-        eval_workflow_kwargs=given["workflow_kwargs"],
-        dynamic_filter_fn="areal_engines.accept",
-    )
-    trainer.close()
+    settings = config(root)
+    given = {
+        "reward_fn": "areal_engines.reward_fn",
+        "gconfig": settings.gconfig,
+        "tokenizer": str(root / "tok"),
+    }
+    typed = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    assert "eval_workflow" in typed
+    names = {
+        "PPOTrainer": Filtering,
+        "config": settings,
+        "train_dataset": rows(6, "puzzle"),
+        "valid_dataset": rows(2, "check"),
+        "workflow_kwargs": given,
+        "eval_workflow_kwargs": dict(given),
+    }
+    exec(typed, names)
     if (run := capture.active()) is not None:
         run.finish()
+
+
+class Filtering(rl_trainer.PPOTrainer):
+    """AReaL's trainer with a dynamic filter, which the page's lines do not have."""
+
+    def train(self, **given: Any) -> None:
+        super().train(**given, dynamic_filter_fn="areal_engines.accept")
 
 
 if __name__ == "__main__":

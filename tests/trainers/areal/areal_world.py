@@ -290,8 +290,7 @@ class InProcess(RolloutWorkflow):
         return made
 
 
-@areal.agent
-class ThroughProxy:
+class Unmarked:
     """The same agent as a user writes it for AReaL's proxy."""
 
     async def run(self, data: dict[str, Any], **kwargs: Any) -> float:
@@ -306,6 +305,12 @@ class ThroughProxy:
         if "fails" in data["messages"][0]["content"]:
             raise ValueError("the grader does not answer")
         return 1.0
+
+
+@areal.agent
+class ThroughProxy(Unmarked):
+    async def run(self, data: dict[str, Any], **kwargs: Any) -> float:
+        return await super().run(data, **kwargs)
 
 
 TRACED = "rollscope.adapters.areal.TracedWorkflow"

@@ -343,6 +343,16 @@ def test_an_agent_behind_areals_proxy(rollouts: Rollouts, own_store: Path, proxy
     check_agent(Stored(own_store), 2)
 
 
+def test_an_agent_that_nobody_marked_is_recorded_by_its_path(
+    rollouts: Rollouts, own_store: Path, proxy: str
+) -> None:
+    """As AReaL's own examples are: a class that AReaL or a library ships."""
+    given = areal.traced("areal_world.Unmarked")
+    assert given["workflow"] == "rollscope.adapters.areal.TracedAgent"
+    rollouts.run(given["workflow"], given["workflow_kwargs"], asks="tool?", group=2, proxy=proxy)
+    check_agent(Stored(own_store), 2)
+
+
 def test_what_an_agent_said_before_it_failed_is_there(
     rollouts: Rollouts, own_store: Path, proxy: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import areal_world
 import pytest
 import swanlab
 import torch
@@ -49,7 +50,20 @@ def make_trainer(optimise: Callable[[Any], None] = lambda batch: None) -> Any:
     )
     spec = FinetuneSpec(total_train_epochs=1, dataset_size=8, train_batch_size=2)
     stats = NotingStats(whole, spec)
-    return SimpleNamespace(config=whole, actor=actor, stats_logger=stats, committed=stats.committed)
+    return SimpleNamespace(
+        config=whole, actor=actor, stats_logger=stats, committed=stats.committed, train=train
+    )
+
+
+def train(
+    workflow: Any = None,
+    eval_workflow: Any = None,
+    workflow_kwargs: Any = None,
+    eval_workflow_kwargs: Any = None,
+    dynamic_filter_fn: Any = None,
+) -> Any:
+    """With the parameters of AReaL's; returns what AReaL gets."""
+    return workflow, workflow_kwargs, eval_workflow, eval_workflow_kwargs, dynamic_filter_fn
 
 
 class NotingStats(StatsLogger):
@@ -252,8 +266,52 @@ def test_off_means_untouched(
 
 
 def test_an_agent_given_as_a_workflow_is_refused_with_what_to_type() -> None:
-    with pytest.raises(TypeError, match=r"mark its class with @rollscope.adapters.areal.agent"):
+    with pytest.raises(TypeError, match=r"TracedAgent', or mark its class with @rollscope"):
         areal.TracedWorkflow(inner="areal_world.ThroughProxy")
+
+
+def test_the_line_without_a_workflow_says_what_to_type() -> None:
+    with pytest.raises(TypeError, match=r"'inner': 'areal.workflow.rlvr.RLVRWorkflow'"):
+        areal.TracedWorkflow(reward_fn="areal_world.reward_fn")
+    with pytest.raises(TypeError, match=r"areal.attach\(trainer\) before trainer.train"):
+        areal.TracedAgent()
+
+
+def test_attach_records_what_train_is_given(own_store: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("AREAL_SPMD_MODE", "0")
+    made = areal.attach(make_trainer())
+    first, first_kwargs, second, second_kwargs, accept = made.train(
+        "areal_world.OneTurn",
+        areal_world.Unmarked,
+        {"behaviour": "tool"},
+        dynamic_filter_fn="areal_engines.accept",
+    )
+    assert (first, second) == (TRACED, "rollscope.adapters.areal.TracedAgent")
+    settings = {"settings": first_kwargs["settings"]}
+    assert settings["settings"]["ROLLSCOPE_DIR"] == str(own_store)
+    assert first_kwargs == {"inner": "areal_world.OneTurn", "behaviour": "tool", **settings}
+    assert second_kwargs == {"inner": "areal_world.Unmarked", **settings}
+    assert accept == "areal_engines.accept"
+    # What is recorded already, or is AReaL's own business, is passed on as it is.
+    marked = areal.traced("areal_world.OneTurn")
+    for given in (
+        {"workflow": "areal_world.ThroughProxy", "workflow_kwargs": {}},
+        {"workflow": areal_world.OneTurn, "workflow_kwargs": None},
+        {"workflow": None, "workflow_kwargs": None},
+        {"workflow": "no.such.Workflow", "workflow_kwargs": {}},
+        {"workflow": areal_world.OneTurn(), "workflow_kwargs": None},
+        marked,
+    ):
+        passed = made.train(**given)[:2]
+        assert passed == (given["workflow"], given["workflow_kwargs"])
+    texts = complaints()
+    assert any("a finished OneTurn is not recorded" in text for text in texts)
+    monkeypatch.setenv("AREAL_SPMD_MODE", "1")
+    ready = areal_world.OneTurn()
+    workflow, kwargs, *_ = made.train(ready)
+    assert isinstance(workflow, areal.TracedWorkflow)
+    assert workflow.inner is ready and kwargs is None
+    capture.finish()
 
 
 def test_settings_travel_with_the_workflow(own_store: Path, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from stored import Stored, flat, written
 
+import rollscope
+
 HERE = Path(__file__).resolve().parent
+SOURCES = str(Path(rollscope.__file__).parents[1])
 
 
 def train(mode: str, directory: Path, store: Path) -> None:
@@ -24,7 +27,7 @@ def train(mode: str, directory: Path, store: Path) -> None:
             **os.environ,
             "AREAL_NOTES": str(directory / "notes"),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), SOURCES]),
             "ROLLSCOPE_DIR": str(store),
         },
         capture_output=True,

@@ -19,6 +19,7 @@ from .._record import Recorder
 from .._seam import Watcher, Watching
 from .hook import rows
 from .rows import digest, rows_of
+from .workflows import recorded
 
 _ROW = ("input_ids", "attention_mask", "loss_mask", "logprobs", "versions")
 _AFTER = ("advantages", "tot_rewards", "kl_rewards")
@@ -34,6 +35,7 @@ class TrainerRecorder(Recorder):
 
     def watchers(self) -> dict[str, Watcher]:
         return {
+            "train": self.train,
             "actor.compute_advantages": self.advantages,
             "actor.ppo_update": self.update,
             "stats_logger.commit": self.commit,
@@ -42,6 +44,22 @@ class TrainerRecorder(Recorder):
     def watch(self) -> None:
         rows.is_asked = True
         super().watch()
+
+    def train(
+        self,
+        workflow: Any = None,
+        eval_workflow: Any = None,
+        workflow_kwargs: Any = None,
+        eval_workflow_kwargs: Any = None,
+    ) -> Watching:
+        """Give AReaL the workflows of training and evaluation as ones that are recorded."""
+        changes: dict[str, Any] = {}
+        given = (("", workflow, workflow_kwargs), ("eval_", eval_workflow, eval_workflow_kwargs))
+        for kind, one, kwargs in given:
+            with capture.guard(f"adapter areal: {kind}workflow"):
+                ours = recorded(one, kwargs)
+                changes |= {f"{kind}{name}": value for name, value in (ours or {}).items()}
+        yield changes
 
     def advantages(self, data: Any, /) -> Watching:
         # It overwrites mask and log probabilities, shifted by one.
