@@ -17,6 +17,7 @@ tokens of a turn the policy wrote, if a header or marks of the template are amon
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -245,7 +246,9 @@ def _spans(
 ) -> list[tuple[int, int, bool | None]]:
     """Runs of tokens with the same (sampled, turn)."""
     if turns is None:
-        return [(0, n, None)] if sampled is None and n else _runs(bytes(map(bool, sampled or ())))
+        if sampled is None:
+            return [(0, n, None)] if n else []
+        return _runs(_flags(sampled))
     keys = [(None if sampled is None else bool(sampled[i]), int(turns[i])) for i in range(n)]
     spans: list[tuple[int, int, bool | None]] = []
     begin = 0
@@ -254,6 +257,16 @@ def _spans(
             spans.append((begin, i, keys[begin][0]))
             begin = i
     return spans
+
+
+def _flags(sampled: Sequence[Any]) -> bytes:
+    """A byte for each token: 1 if the policy wrote it."""
+    if type(sampled) is list:
+        with contextlib.suppress(TypeError, ValueError):
+            flags = bytes(sampled)
+            if not flags.strip(b"\x00\x01"):
+                return flags
+    return bytes(map(bool, sampled))
 
 
 def _runs(flags: bytes) -> list[tuple[int, int, bool | None]]:
@@ -339,7 +352,7 @@ def _by_content(
 
 def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> Message:
     begin, end = piece.begin, piece.end
-    cut = {name: list(values[begin:end]) for name, values in streams.items()}
+    cut = {name: _cut(values, begin, end) for name, values in streams.items()}
     cut = {name: values for name, values in cut.items() if any(v is not None for v in values)}
     message = Message(role=piece.role, sampled=piece.sampled)
     ends = None
@@ -362,6 +375,10 @@ def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any
         message.content = decode(row.tokenizer, row.ids[begin:end]).text
     message.tokens = Tokens(row.ids[begin:end], ends, cut)
     return message
+
+
+def _cut(values: Sequence[Any], begin: int, end: int) -> list[Any]:
+    return values[begin:end] if type(values) is list else list(values[begin:end])
 
 
 # -- structured messages ---------------------------------------------------------------
