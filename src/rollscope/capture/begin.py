@@ -169,7 +169,8 @@ def child_env() -> dict[str, str]:
         env["ROLLSCOPE_SINKS"] = ";".join(setup.sinks)
     if setup.redact:
         env["ROLLSCOPE_REDACT"] = _redact_text(setup.redact)
-    for name in ("QUEUE", "MIN_FREE", "MODE", "SEAL", "SINKS_WAIT", "STRICT", "QUIET"):
+    passed = ("STREAMS", "QUEUE", "MIN_FREE", "MODE", "SEAL", "SINKS_WAIT", "STRICT", "QUIET")
+    for name in passed:
         if os.environ.get(f"ROLLSCOPE_{name}"):
             env[f"ROLLSCOPE_{name}"] = os.environ[f"ROLLSCOPE_{name}"]
     return env

@@ -132,6 +132,8 @@ class LiveRollout:
         number = self._messages
         self._messages += 1
         self._lost += 1  # taken back when it is in the queue
+        if run.streams is not None:
+            message = run.streams.of_message(message)
         if run.redactor is not None:
             message = redact_message(message, run.redactor)
         line = wire.more_line(self._id, number, [message], [], odd)

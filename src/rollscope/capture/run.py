@@ -43,6 +43,7 @@ class Run:
         self.name = setup.run
         self.launch = setup.launch
         self.redactor: Redactor | None = setup.redactor
+        self.streams = setup.streams
         self._sampler = Sampler(setup.sample) if setup.sample is not None else None
         self._adapters: list[Adapter] = []
         self.before_finish: list[Callable[[], None]] = []
@@ -187,6 +188,8 @@ class Run:
             del self._left_out[next(iter(self._left_out))]
 
     def _record(self, rollout: Rollout) -> None:
+        if self.streams is not None:
+            rollout = self.streams.of(rollout)
         if self.redactor is not None:
             rollout = redact_rollout(wire.normalise_tokens_later(rollout, odd), self.redactor)
         line = wire.rollout_line(rollout, problems=odd)
@@ -224,7 +227,7 @@ class Run:
                 message = _message_number(message)
             made = [self._fact(id, name, value) for name, value in named_facts(facts)]
             for name, values in (streams or {}).items():
-                if values is not None:
+                if values is not None and (self.streams is None or self.streams.take(name)):
                     made.append(self._fact(id, f"tokens.{name}", None))
                     made[-1].stream = values
             for fact in made:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..model.redact import redact_names
 from ..model.sample import Sample
+from ..model.streams import Streams
 from ..store.paths import PRIVATE
 from . import forwarding
 from .problems import report
@@ -129,6 +130,15 @@ OPTIONS = (
         "the argument of `init`, else nothing is redacted",
         "What to clean out of every text before it is written. Wins over the argument. A name "
         "that is not known stops recording: nothing is written that should have been cleaned.",
+    ),
+    Option(
+        "ROLLSCOPE_STREAMS",
+        Streams.parse,
+        "names separated by commas: `logprob,mask` records only these, `-ref_logprob,-entropy` "
+        "leaves these out",
+        "every stream is recorded",
+        "Which token streams are recorded, with rollouts and with later facts. 512 rollouts of "
+        "8,192 tokens have 17 MB of each.",
     ),
     Option(
         "ROLLSCOPE_SINKS",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..model.normalise import plain, text
 from ..model.redact import Redactor, clean_settings, make_redactor
 from ..model.sample import Sample
+from ..model.streams import Streams
 from ..store import paths
 from ..store.write.log import Limits
 from ..store.writers import BEAT
@@ -28,6 +29,7 @@ class Setup(NamedTuple):
     """The run's name without the number that a training of its own got."""
     config: Any = None
     sample: Sample | None = None
+    streams: Streams | None = None
     redactor: Redactor | None = None
     redact: Any = None
     """As it was given, to hand it on to other processes."""
@@ -78,6 +80,7 @@ def resolve(
         root=Path(dir).expanduser().absolute() if dir is not None else paths.root(),
         config=_config(config, redactor),
         sample=_or(sample_set, sample),
+        streams=setting("ROLLSCOPE_STREAMS"),
         redactor=redactor,
         redact=redact,
         sinks=sinks_set if sinks_set is not None else check_sinks(sinks) if sinks else (),
