@@ -37,10 +37,12 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     advice: str | None = None
 
 
-def examine(reader: Reader) -> Iterator[Finding]:
-    """Everything worth saying about a store, the writers of each run first."""
+def examine(reader: Reader, *, deep: bool = False) -> Iterator[Finding]:
+    """Everything worth saying about a store, the writers of each run first. `deep`: every sealed
+    file is read and compared with its checksum."""
     reader.refresh()
-    infos = reader.writers()
+    unread: dict[str, str] = {}
+    infos = reader.writers(unread)
     found = {} if all(info.finished for info in infos) else _found(reader)
     for info in infos:
         yield from _writer(info, found.get(info.writer, 0))
@@ -49,6 +51,8 @@ def examine(reader: Reader) -> Iterator[Finding]:
         yield from _sinks(run)
     for problem in reader.problems():
         yield Finding("error", f"{problem.path}: {problem.text}")
+    for path, why in (unread | (reader.damage() if deep else {})).items():
+        yield Finding("error", f"{path}: {why}")
     yield from _orphans(reader)
     yield from _left_out(reader)
     yield from _doubles(reader)
@@ -93,7 +97,10 @@ def _cut(run: RunInfo) -> Iterator[Finding]:
     for info in writers.read_infos(run.directory).values():
         for log, end in info.ends.items():
             path = run.directory / "live" / (log + paths.LOG_ENDING)
-            size = path.stat().st_size if path.is_file() else None
+            try:
+                size = None if paths.is_gone(path) else path.stat().st_size
+            except OSError:
+                continue  # it cannot be looked at, as the problems of the store say
             if size is None and listing.taken(run.directory, log) is None:
                 yield Finding("error", f"{path} was removed: {end:,} bytes were written", where)
             elif size is not None and size < end:

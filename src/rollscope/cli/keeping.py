@@ -24,6 +24,10 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name == "rm":
         command.add_argument("run", metavar="PROJECT/RUN", help="the run to remove")
         command.add_argument("--yes", action="store_true", help="do not ask")
+    if name == "doctor":
+        command.add_argument(
+            "--deep", action="store_true", help="read every sealed file and check its checksum"
+        )
     if name == "compact":
         command.add_argument("run", nargs="?", metavar="PROJECT/RUN", help="only this run")
 
@@ -84,7 +88,7 @@ def doctor(args: argparse.Namespace) -> int:
     from ..checks.doctor import examine
 
     with opened(args) as store:
-        found = list(examine(store.reader))
+        found = list(examine(store.reader, deep=args.deep))
         count = store.rollouts().count()
     if args.json:
         for finding in found:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..store.paths import replace_file
+from ..store import small
+from ..store.paths import entries, replace_file
 from . import lock
 
 
@@ -80,15 +81,16 @@ def path(directory: Path, name: str) -> Path:
 def read(directory: Path, name: str) -> SinkState | None:
     """The state of a sink; None: it was never begun, or cannot be read."""
     try:
-        return msgspec.json.decode(path(directory, name).read_bytes(), type=SinkState)
-    except (OSError, msgspec.MsgspecError):
+        return small.load(path(directory, name), SinkState)
+    except (OSError, ValueError):
         return None
 
 
 def read_all(directory: Path) -> dict[str, SinkState]:
     """Every sink of a run, by name."""
-    found = {file.stem: read(directory, file.stem) for file in (directory / "sinks").glob("*.json")}
-    return {name: state for name, state in sorted(found.items()) if state is not None}
+    files = (Path(entry.path) for entry in entries(directory / "sinks"))
+    found = {file.stem: read(directory, file.stem) for file in files if file.suffix == ".json"}
+    return {name: state for name, state in found.items() if state is not None}
 
 
 def write(directory: Path, name: str, state: SinkState) -> None:

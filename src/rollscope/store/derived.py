@@ -18,12 +18,15 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..model.schema import DERIVED
-from . import disk, scans
+from . import disk, scans, small
+from .paths import entries, is_dir, is_gone
 from .tables import literal, path_literal, q
-from .units import copy, parquet_trouble
+from .units import FileSum, copy, file_sums, parquet_trouble
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+AGAIN = "`rollscope scan` makes these findings again"
 
 VERSION = 1
 """Of these tables. Units of another version are left alone: the scan makes its own."""
@@ -76,6 +79,8 @@ class DerivedInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     digest: int = 0
     """Version of the numbers in `digest`."""
     rows: dict[str, int] = msgspec.field(default_factory=dict)
+    files: dict[str, FileSum] = msgspec.field(default_factory=dict)
+    """Checksums of its tables, by file name."""
     again: int = 0
     """Rows about rollouts that earlier units have rows about, too."""
     covers: list[str] = msgspec.field(default_factory=list)
@@ -111,7 +116,7 @@ DerivedCache = dict[str, DerivedUnit]
 def list_derived(run: Path, seen: DerivedCache, problems: dict[str, str]) -> dict[str, DerivedUnit]:
     """The units of a run that count, by path. What cannot be read is told in `problems`."""
     found: dict[str, DerivedUnit] = {}
-    for name in _names(run):
+    for name in _names(run, problems):
         path = run / FOLDER / name
         unit = seen.get(str(path)) or _read(path, problems)
         if unit is not None:
@@ -120,31 +125,26 @@ def list_derived(run: Path, seen: DerivedCache, problems: dict[str, str]) -> dic
     return {path: unit for path, unit in found.items() if unit.directory.name not in covered}
 
 
-def _names(run: Path) -> list[str]:
-    try:
-        with os.scandir(run / FOLDER) as entries:
-            return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir())
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
+def _names(run: Path, problems: dict[str, str] | None = None) -> list[str]:
+    return [e.name for e in entries(run / FOLDER, problems) if is_dir(e)]
 
 
 def _read(path: Path, problems: dict[str, str]) -> DerivedUnit | None:
     try:
-        info = msgspec.json.decode((path / INFO).read_bytes(), type=DerivedInfo)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        problems[str(path)] = "findings that cannot be read; `rollscope scan` makes them again"
+        info = small.load(path / INFO, DerivedInfo)
+    except (OSError, ValueError) as error:
+        if not is_gone(path):
+            problems[str(path)] = f"{INFO} cannot be read ({error}); {AGAIN}"
         return None
     if info.version != VERSION:
         return None
     unit = DerivedUnit(path, info)
     for table in DERIVED:
-        trouble = parquet_trouble(unit.file(table))
+        file = unit.file(table)
+        trouble = parquet_trouble(file, info.files.get(file.name))
         if trouble is not None:
-            if path.is_dir():
-                text = f"{trouble}; `rollscope scan` makes these findings again"
-                problems[str(unit.file(table))] = text
+            if not is_gone(path):
+                problems[str(file)] = f"{trouble}; {AGAIN}"
             return None
     return unit
 
@@ -238,8 +238,8 @@ class DerivedWriter:
         return copy(db, select, self._temporary / f"{table}.parquet", _GROUPS)
 
     def _done(self, info: DerivedInfo) -> bool:
-        data = msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n"
-        disk.write(self._temporary / INFO, data)
+        info.files = file_sums(self._temporary, DERIVED)
+        disk.write(self._temporary / INFO, small.pack(info))
         disk.sync(self._temporary)
         return disk.commit(self._temporary, self._run / FOLDER / self._name)
 

@@ -8,14 +8,14 @@ seen twice.
 
 from __future__ import annotations
 
-import os
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from ..model import schema
-from . import paths
+from . import paths, small
 from .units import Unit, read_unit
 
 COVERS = "covers.json"
@@ -81,12 +81,20 @@ def _list_once(directory: Path, cache: UnitCache) -> RunFiles:
     units: dict[str, Unit] = {}
     spare: dict[str, Path] = {}
     for part in covers.parts:
-        _take(merged / part, units, cache, problems)
+        if _take(merged / part, units, cache, problems) is None:
+            if paths.is_gone(merged):
+                raise Moved  # a newer one took its place
+            problems[str(merged / part)] = f"missing, but {COVERS} names it: is it being copied?"
     for name, path in segments.items():
         if name in covers.logs:
             spare[name] = path
             continue
         unit = _take(path, {}, cache, problems)
+        if unit is None:
+            raise Moved
+        if unit.info.logs and name not in unit.info.logs:
+            problems[str(path)] = "a copy of another segment; ignored"
+            continue
         log = live.get(name)
         # A log that grew after it was sealed holds all that its segment holds, and more.
         if log is not None and log.size > unit.info.logs.get(name, -1):
@@ -99,7 +107,7 @@ def _list_once(directory: Path, cache: UnitCache) -> RunFiles:
         if name not in covers.logs or log.size > begin:
             logs[name] = log._replace(begin=begin)
     for gone in set(cache) - set(units):
-        if not Path(gone).is_dir():
+        if paths.is_gone(Path(gone)):
             del cache[gone]
     return RunFiles(number, covers, units, logs, spare, problems)
 
@@ -119,15 +127,17 @@ def taken(directory: Path, log: str) -> int | None:
             continue
 
 
-def _take(path: Path, units: dict[str, Unit], cache: UnitCache, problems: dict[str, str]) -> Unit:
-    """Look at a unit once; a unit with trouble is looked at, and told, each time."""
+def _take(
+    path: Path, units: dict[str, Unit], cache: UnitCache, problems: dict[str, str]
+) -> Unit | None:
+    """Look at a unit once; a unit with trouble is looked at, and told, each time. None: gone."""
     unit = cache.get(str(path))
     if unit is None:
         trouble: dict[str, str] = {}
         unit = read_unit(path, trouble)
-        problems |= trouble
         if unit is None:
-            raise Moved
+            return None
+        problems |= trouble
         if not trouble:
             cache[str(path)] = unit
     units[str(path)] = unit
@@ -136,45 +146,38 @@ def _take(path: Path, units: dict[str, Unit], cache: UnitCache, problems: dict[s
 
 def _list_live(directory: Path, problems: dict[str, str]) -> dict[str, LiveLog]:
     logs = {}
-    for entry in _scan(directory):
-        if entry.name.startswith("."):
-            continue
-        name = entry.name.removesuffix(paths.LOG_ENDING)
-        if name == entry.name or paths.split_log_name(name) is None or not entry.is_file():
-            problems[entry.path] = "not a log of Rollscope; ignored"
-            continue
+    for entry in paths.entries(directory, problems):
+        name, path = entry.name.removesuffix(paths.LOG_ENDING), Path(entry.path)
         try:
-            path = Path(entry.path)
-            logs[name] = LiveLog(name, path, path.stat().st_size)
+            found = path.stat()
         except FileNotFoundError:
+            if entry.is_symlink():
+                problems[entry.path] = "a link that leads nowhere; ignored"
             continue  # sealed a moment ago: it is found below
         except OSError as error:
             problems[entry.path] = f"cannot be opened ({error.strerror})"
+            continue
+        is_log = name != entry.name and paths.split_log_name(name) is not None
+        if is_log and stat.S_ISREG(found.st_mode):
+            logs[name] = LiveLog(name, path, found.st_size)
+        else:
+            problems[entry.path] = "not a log of Rollscope; ignored"
     return logs
 
 
 def _list_segments(directory: Path, problems: dict[str, str]) -> dict[str, Path]:
     segments = {}
-    for entry in _scan(directory):
-        if entry.name.startswith("."):
-            continue
-        if paths.split_log_name(entry.name) is None or not entry.is_dir():
+    for entry in paths.entries(directory, problems):
+        if paths.split_log_name(entry.name) is not None and paths.is_dir(entry):
+            segments[entry.name] = Path(entry.path)
+        else:
             problems[entry.path] = "not a segment of Rollscope; ignored"
-            continue
-        segments[entry.name] = Path(entry.path)
     return segments
 
 
 def _newest_merged(directory: Path, problems: dict[str, str]) -> tuple[int | None, Covers, Path]:
     """Number, covers and path of the newest merged directory that can be read."""
-    numbers = []
-    for entry in _scan(directory):
-        if entry.name.startswith("."):
-            continue
-        if entry.name.isdecimal() and entry.is_dir():
-            numbers.append(int(entry.name))
-        else:
-            problems[entry.path] = "not a merged directory of Rollscope; ignored"
+    numbers = paths.numbered(directory, problems)
     newest = max(numbers, default=None)
     for number in sorted(numbers, reverse=True):
         path = directory / str(number)
@@ -187,22 +190,12 @@ def _newest_merged(directory: Path, problems: dict[str, str]) -> tuple[int | Non
 def _read_covers(merged: Path, problems: dict[str, str]) -> Covers | None:
     path = merged / COVERS
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Covers)
-    except FileNotFoundError:
-        if not merged.is_dir():
+        return small.load(path, Covers)
+    except (OSError, ValueError) as error:
+        if paths.is_gone(merged):
             raise Moved from None  # a newer one took its place
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        pass
-    problems[str(path)] = "missing or unreadable; worked out from the parts beside it"
-    parts = sorted(e.name for e in _scan(merged) if e.is_dir() and not e.name.startswith("."))
+        problems[str(path)] = f"cannot be read ({error}); worked out from the parts beside it"
+    parts = [entry.name for entry in paths.entries(merged) if paths.is_dir(entry)]
     units = [unit for part in parts if (unit := read_unit(merged / part, {})) is not None]
     logs = {log: size for unit in units for log, size in unit.info.logs.items()}
     return Covers(version=schema.VERSION, logs=logs, parts=parts) if logs else None
-
-
-def _scan(directory: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return []

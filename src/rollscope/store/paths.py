@@ -17,6 +17,7 @@ import msgspec
 
 from ..model.normalise import text
 from ..model.schema import VERSION
+from . import small
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _LONGEST = 200  # file systems allow 255 bytes; leave room for temporary names
@@ -75,15 +76,62 @@ def ensure_run(directory: Path, project: str, run: str, mode: int = PRIVATE) -> 
     path = directory / "run.json"
     if not path.exists():
         names = RunFile(project=str(text(project)), run=str(text(run)))
-        replace_file(path, msgspec.json.encode(names) + b"\n")
+        replace_file(path, small.pack(names))
 
 
 def read_run(directory: Path) -> RunFile | None:
     """The true names of the run in `directory`; None if it is no run's directory."""
     try:
-        return msgspec.json.decode((directory / "run.json").read_bytes(), type=RunFile)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return small.load(directory / "run.json", RunFile)
+    except (OSError, ValueError):
         return None
+
+
+def entries(directory: Path, problems: dict[str, str] | None = None) -> list[os.DirEntry[str]]:
+    """What lies in a directory, by name, without unfinished work.
+
+    Why it cannot be listed is told in `problems`.
+    """
+    try:
+        with os.scandir(directory) as found:
+            finished = [entry for entry in found if not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        if problems is not None:
+            problems[str(directory)] = f"cannot be listed ({error.strerror}); ignored"
+        return []
+    return sorted(finished, key=lambda entry: entry.name)
+
+
+def is_dir(path: Path | os.DirEntry[str]) -> bool:
+    """Is it a directory? A link that leads nowhere, or where we may not go, is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_gone(path: Path) -> bool:
+    """Is nothing there (any more)? What we may not look at is there."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def numbered(directory: Path, problems: dict[str, str] | None = None) -> list[int]:
+    """The numbers that directories here have as names."""
+    numbers = []
+    for entry in entries(directory, problems):
+        if entry.name.isdecimal() and str(int(entry.name)) == entry.name and is_dir(entry):
+            numbers.append(int(entry.name))
+        elif problems is not None:
+            problems[entry.path] = "not a merged directory of Rollscope; ignored"
+    return numbers
 
 
 def log_name(writer: str, seq: int) -> str:

@@ -23,18 +23,25 @@ class RunInfo(NamedTuple):
     project: str
     run: str
     directory: Path
+    trouble: str | None = None
+    """What is wrong with its `run.json`."""
 
 
 def find_runs(
-    root: Path, known: dict[Path, RunInfo], only: Path | None = None
+    root: Path,
+    known: dict[Path, RunInfo],
+    problems: dict[str, str],
+    only: Path | None = None,
 ) -> dict[Path, RunInfo]:
     """Every run, or the one in `only`, by directory; those known are not looked at again."""
-    there = (d for project in _directories(root) for d in _directories(project))
+    there = [d for project in _directories(root, problems) for d in _directories(project, problems)]
     found = {}
-    for directory in there if only is None else [only] if only.is_dir() else []:
+    for directory in _once(there, problems) if only is None else [only] if only.is_dir() else []:
         info = known.get(directory) or _read(directory)
         if info is not None:
             found[directory] = info
+            if info.trouble is not None:
+                problems[str(directory / "run.json")] = info.trouble
     return found
 
 
@@ -42,37 +49,48 @@ def _read(directory: Path) -> RunInfo | None:
     names = paths.read_run(directory)
     if names is not None:
         return RunInfo(names.project, names.run, directory)
-    if any((directory / part).is_dir() for part in PARTS):  # run.json was lost
-        return RunInfo(unquote(directory.parent.name), unquote(directory.name), directory)
-    return None
+    file = directory / "run.json"
+    if paths.is_gone(file) and all(paths.is_gone(directory / part) for part in PARTS):
+        return None
+    trouble = "missing or unreadable; the names are those of the directories"
+    return RunInfo(unquote(directory.parent.name), unquote(directory.name), directory, trouble)
 
 
-def _directories(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
-    return [path / name for name in sorted(names)]
+def _directories(path: Path, problems: dict[str, str]) -> list[Path]:
+    found = (entry for entry in paths.entries(path, problems) if paths.is_dir(entry))
+    return [Path(entry.path) for entry in found]
+
+
+def _once(directories: list[Path], problems: dict[str, str]) -> list[Path]:
+    """The same without links to directories that are here already."""
+    links = {d for d in directories if d.is_symlink() or d.parent.is_symlink()}
+    if not links:
+        return directories
+    there = {d.resolve() for d in directories if d not in links}
+    found = []
+    for directory in directories:
+        if directory in links and directory.resolve() in there:
+            problems[str(directory)] = "a link to another run of this store; ignored"
+        else:
+            there.add(directory.resolve())
+            found.append(directory)
+    return found
 
 
 def mark(directory: Path) -> object | None:
     """Equal to an earlier one if the run did not change since; None: it cannot be told yet."""
-    stamps = []
-    for part in PARTS:
-        try:
-            stamps.append((directory / part).stat().st_mtime_ns)
-        except FileNotFoundError:
-            stamps.append(0)
+    stamps = [_stat(directory / part, "st_mtime_ns") for part in PARTS]
     if time.time() - max(stamps) / 1e9 < _TRUST:
         return None
-    sizes = []
+    live = paths.entries(directory / "live")
+    return (*stamps, *((entry.name, _stat(entry, "st_size")) for entry in live))
+
+
+def _stat(path: Path | os.DirEntry[str], name: str) -> int:
     try:
-        with os.scandir(directory / "live") as entries:
-            sizes = sorted((entry.name, entry.stat().st_size) for entry in entries)
-    except FileNotFoundError:
-        pass  # no live directory, or a log was sealed just now: its directory's time tells
-    return (*stamps, *sizes)
+        return int(getattr(path.stat(), name))
+    except OSError:
+        return 0  # not there (any more), or it leads nowhere
 
 
 def remove_run(root: Path, project: str, run: str) -> bool:

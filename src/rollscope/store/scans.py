@@ -6,13 +6,14 @@ Files are always named one by one: no globs, no partition guessing, whatever run
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import duckdb
 from duckdb import DuckDBPyConnection
 
 from ..model import schema
 from .tables import columns, path_literal, q
-from .units import Unit, fingerprint
+from .units import FileSum, Unit, file_sum, fingerprint
 
 _TYPES = {table: {c.name: c.type for c in cols} for table, cols in schema.TABLES.items()}
 
@@ -22,6 +23,22 @@ def read(files: Iterable[object], *, filename: bool = False) -> str:
     names = ", ".join(map(path_literal, files))
     extra = ", filename = true" if filename else ""
     return f"read_parquet([{names}], hive_partitioning = false{extra})"
+
+
+def damage(db: DuckDBPyConnection, path: Path, said: FileSum | None) -> str | None:
+    """What is wrong with a file, all of which is read; None: nothing.
+
+    A file of an older version has no checksum: it is good if the engine can read it.
+    """
+    try:
+        if said is not None:
+            return None if file_sum(path) == said else "damaged: its checksum does not fit"
+        db.execute(f"SELECT max(hash(t)) FROM {read([path])} t").fetchall()
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    except duckdb.Error as error:
+        return f"damaged ({_first_line(error)})"
+    return None
 
 
 def is_one_scan(relation: str) -> bool:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 
 from ..model import schema
-from . import disk
+from . import disk, paths, small
 from .tables import columns, literal, path_literal
 
 if TYPE_CHECKING:  # writers look at units too, and must not load the engine
@@ -59,6 +61,16 @@ class Times(msgspec.Struct, omit_defaults=True):
         return Times(min(begins, default=None), max(lasts, default=None))
 
 
+class FileSum(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was written: so that damage shows that leaves it readable."""
+
+    size: int
+    footer: str
+    """CRC-32 of the end of the file, from the footer on."""
+    whole: str
+    """CRC-32 of all of it."""
+
+
 class BadRange(msgspec.Struct):
     """Bytes of a log that are no good frame."""
 
@@ -79,6 +91,8 @@ class UnitInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The logs it is made of, and how many bytes of each it took."""
     rows: dict[str, int] = msgspec.field(default_factory=dict)
     """Rows of each table."""
+    files: dict[str, FileSum] = msgspec.field(default_factory=dict)
+    """Checksums of its tables, by file name."""
     launches: dict[str, Times] = msgspec.field(default_factory=dict)
     continued: list[str] = msgspec.field(default_factory=list)
     """Rollouts that began in a log outside this unit, or were logged there, too."""
@@ -114,47 +128,74 @@ def read_unit(directory: Path, problems: dict[str, str]) -> Unit | None:
     None: it is not there (any more), or nothing in it can be read.
     """
     path = directory / INFO
+    info, why = None, ""
     try:
-        info = msgspec.json.decode(path.read_bytes(), type=UnitInfo)
-    except FileNotFoundError:
-        if not directory.is_dir():
-            return None
-        info = None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        info = None
+        info = small.load(path, UnitInfo)
+    except (OSError, ValueError) as error:
+        why = f"cannot be read ({error}); what it said is worked out from the files"
     found = []
     for table in schema.TABLES:
-        trouble = parquet_trouble(directory / f"{table}.parquet")
+        file = f"{table}.parquet"
+        trouble = parquet_trouble(directory / file, info.files.get(file) if info else None)
         if trouble is None:
             found.append(table)
         else:
-            problems[str(directory / f"{table}.parquet")] = f"{trouble}; its rows are not shown"
-    if not directory.is_dir():
+            problems[str(directory / file)] = f"{trouble}; its rows are not shown"
+    if paths.is_gone(directory):
         return None  # it vanished while we looked
     if info is None:
-        problems[str(path)] = "missing or unreadable; what it said is worked out from the files"
+        problems[str(path)] = why
         info = UnitInfo(version=schema.VERSION, logs={}, late_facts=1, late_spans=1)
     return Unit(directory, info, tuple(found))
 
 
-def parquet_trouble(path: Path) -> str | None:
+def file_sum(path: Path) -> FileSum:
+    """The checksums of a Parquet file."""
+    with small.open_regular(path) as file:
+        size = file.seek(0, 2)
+        footer = zlib.crc32(_footer(file, size))
+        whole = file.seek(0)
+        while piece := file.read(1 << 20):
+            whole = zlib.crc32(piece, whole)
+    return FileSum(size, f"{footer:08x}", f"{whole:08x}")
+
+
+def _footer(file: BinaryIO, size: int) -> bytes:
+    """The end of a Parquet file, from the footer on; nothing if it is not as long as it says."""
+    file.seek(max(size - 8, 0))
+    end = file.read(8)
+    length = struct.unpack("<I4s", end)[0] + 8 if len(end) == 8 else size + 1
+    if length > size - 4:
+        return b""
+    file.seek(size - length)
+    return file.read(length)
+
+
+def file_sums(directory: Path, tables: Iterable[str]) -> dict[str, FileSum]:
+    """The checksums of the files of these tables, by name."""
+    names = [f"{table}.parquet" for table in tables]
+    return {name: file_sum(directory / name) for name in names}
+
+
+def parquet_trouble(path: Path, said: FileSum | None = None) -> str | None:
     """What is wrong with a Parquet file at first sight (its two ends); None: nothing."""
     try:
-        with path.open("rb") as file:
+        with small.open_regular(path) as file:
             size = file.seek(0, 2)
             if size < 12:
                 return "cut off"
-            file.seek(size - 8)
-            footer, magic = struct.unpack("<I4s", file.read(8))
             file.seek(0)
-            if file.read(4) != b"PAR1" or magic != b"PAR1":
-                return "no Parquet file, or cut off, or filled with zeros"
-            if footer + 12 > size:
-                return "damaged (its footer is longer than the file)"
+            begin, footer = file.read(4), _footer(file, size)
     except FileNotFoundError:
         return "missing"
     except OSError as error:
         return f"cannot be opened ({error.strerror})"
+    if begin != b"PAR1" or (footer and not footer.endswith(b"PAR1")):
+        return "no Parquet file, or cut off, or filled with zeros"
+    if not footer:
+        return "damaged (its footer is longer than the file)"
+    if said is not None and (size, f"{zlib.crc32(footer):08x}") != (said.size, said.footer):
+        return "damaged (the checksum of its footer does not fit)"
     return None
 
 
@@ -219,5 +260,5 @@ def copy(db: DuckDBPyConnection, select: str, path: Path, groups: str) -> int:
 
 def write_info(directory: Path, info: UnitInfo) -> None:
     """Write `segment.json`, the last file of a unit before its commit."""
-    disk.write(directory / INFO, msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n")
+    disk.write(directory / INFO, small.pack(info))
     disk.sync(directory)

@@ -21,7 +21,8 @@ import msgspec
 from ..model.identity import base32
 from ..model.normalise import plain, text
 from ..model.schema import VERSION
-from .paths import replace_file, writer_path
+from . import small
+from .paths import entries, replace_file, writer_path
 
 PROCESS = "process-"
 """Prefix of the name of a launch that is a single process, because nobody named it."""
@@ -162,10 +163,9 @@ def write_info(directory: Path, info: WriterInfo) -> None:
     """
     path = writer_path(directory, info.writer)
     try:
-        body = msgspec.json.encode(info)
+        data = small.pack(info)
     except Exception:  # a path or a trainer's word that is not UTF-8 must not cost the heartbeat
-        body = msgspec.json.encode(plain(info, "", []))
-    data = msgspec.json.format(body, indent=1) + b"\n"
+        data = small.pack(plain(info, "", []))
     data = data.ljust(-(-(len(data) + 512) // 4096) * 4096)
     try:
         replace_file(path, data)
@@ -175,12 +175,16 @@ def write_info(directory: Path, info: WriterInfo) -> None:
             file.truncate()
 
 
-def read_info(path: Path) -> WriterInfo | None:
-    """A writer's file; None if it is missing or no such file."""
+def read_info(path: Path, problems: dict[str, str] | None = None) -> WriterInfo | None:
+    """A writer's file; None if it is missing or, as `problems` then tells, cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=WriterInfo)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+        return small.load(path, WriterInfo)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        if problems is not None:
+            problems[str(path)] = f"cannot be read ({error}): what its process counted is not known"
+    return None
 
 
 def written(directory: Path, writer: str, log: str) -> int:
@@ -189,9 +193,10 @@ def written(directory: Path, writer: str, log: str) -> int:
     return info.ends.get(log, 0) if info is not None else 0
 
 
-def read_infos(directory: Path) -> dict[str, WriterInfo]:
+def read_infos(directory: Path, problems: dict[str, str] | None = None) -> dict[str, WriterInfo]:
     """Every writer of a run, by name."""
-    infos = (read_info(path) for path in sorted((directory / "writers").glob("*.json")))
+    listed = (Path(entry.path) for entry in entries(directory / "writers", problems))
+    infos = (read_info(path, problems) for path in listed if path.suffix == ".json")
     return {info.writer: info for info in infos if info is not None}
 
 

@@ -17,7 +17,7 @@ from duckdb import DuckDBPyConnection
 from ...model import schema
 from .. import writers
 from ..listing import LiveLog
-from ..scans import Scans, is_one_scan, read
+from ..scans import Scans, damage, is_one_scan
 from ..tables import one
 from ..units import Times, Unit
 from . import superseded, views
@@ -226,15 +226,16 @@ class Contents:
 
         Returns whether there are any.
         """
-        files = [str(unit.file(t)) for unit in self.units.values() for t in unit.tables]
+        files = {
+            unit.file(table): unit.info.files.get(unit.file(table).name)
+            for unit in self._watching.found()[0].values()
+            for table in unit.tables
+        }
         count = len(self._watching.broken)
-        for path in [path for path in files if path in said] or files:
-            try:
-                self._db.execute(f"SELECT max(hash(t)) FROM {read([path])} t").fetchall()
-            except duckdb.Error as error:
-                self._watching.broken[path] = (
-                    f"damaged; not shown ({str(error).splitlines()[0][:200]})"
-                )
+        for path in [path for path in files if str(path) in said] or files:
+            why = damage(self._db, path, files[path])
+            if why is not None:
+                self._watching.broken[str(path)] = f"{why}; not shown"
         return len(self._watching.broken) > count
 
 
@@ -244,6 +245,8 @@ def _log_problems(log: FollowedLog) -> dict[str, str]:
         f"{log.path}: bytes {bad.offset} to {bad.end}": f"{bad.error}; skipped"
         for bad in log.damaged
     }
+    if log.trouble is not None:
+        found[f"{log.path}: {log.name}"] = f"{log.trouble}; what it holds is not shown"
     if log.bad_lines:
         found[str(log.path)] = f"{log.bad_lines} lines are no JSON; skipped"
     if log.header is not None and log.header.version > schema.VERSION:

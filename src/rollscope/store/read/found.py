@@ -19,6 +19,7 @@ from duckdb import DuckDBPyConnection
 
 from ...model.schema import DERIVED
 from ..derived import (
+    AGAIN,
     FOLDER,
     CheckStamp,
     DerivedCache,
@@ -32,6 +33,7 @@ from ..derived import (
 from ..derived_merge import KEY, UNIT
 from ..engine import is_of_a_file
 from ..fold import LAST_FACT
+from ..scans import damage
 from ..tables import literal, one
 from .contents import Contents
 from .watching import WatchedRuns
@@ -39,7 +41,7 @@ from .watching import WatchedRuns
 _TRUST = 2.0
 """Seconds. A directory that changed so recently may change again within the same clock tick."""
 
-_DAMAGED = "damaged; `rollscope scan` makes these findings again"
+_DAMAGED = f"damaged; {AGAIN}"
 
 
 class Found:
@@ -146,12 +148,9 @@ class Found:
     def _find_broken(self, units: Iterable[dict[str, DerivedUnit]]) -> bool:
         found = set()
         for unit in (unit for of_run in units for unit in of_run.values()):
-            for relation in (read(table, [unit]) for table in DERIVED):
-                try:
-                    if relation is not None:
-                        self._db.execute(f"SELECT max(hash(t)) FROM {relation} t").fetchall()
-                except duckdb.Error:
-                    found.add(str(unit.directory))
+            files = (unit.file(table) for table in DERIVED)
+            if any(damage(self._db, path, unit.info.files.get(path.name)) for path in files):
+                found.add(str(unit.directory))
         found -= self._broken
         self._broken |= found
         self._marks.clear()

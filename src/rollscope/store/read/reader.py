@@ -27,9 +27,11 @@ import duckdb
 from duckdb import DuckDBPyConnection
 
 from ...model import Message, Rollout, Span
+from ...model.schema import DERIVED
 from .. import paths, writers
 from ..engine import clean_up, configuration, confine, connect, is_of_a_file, scratch
 from ..runs import RunInfo
+from ..scans import damage
 from ..tables import one
 from ..units import Unit
 from .bodies import BodyReader, RowAndRollout, Sketch, StoredRollout
@@ -230,13 +232,26 @@ class Reader:
         derived = [StoreProblem(path, text) for path, text in self.found.problems().items()]
         return sorted([*self._contents.problems(), *derived])
 
-    def writers(self) -> list[writers.WriterInfo]:
-        """Every process that wrote, of all runs."""
+    def writers(self, problems: dict[str, str] | None = None) -> list[writers.WriterInfo]:
+        """Every process that wrote, of all runs. Files that cannot be read are told in
+        `problems`."""
         return [
             info
             for run in self._watching.runs.values()
-            for info in writers.read_infos(run.info.directory).values()
+            for info in writers.read_infos(run.info.directory, problems).values()
         ]
+
+    def damage(self) -> dict[str, str]:
+        """What is wrong with sealed files, by path. All of each is read; and what was wrong at
+        first sight is among the `problems`."""
+        files = [(unit.file(t), unit.info.files) for unit in self.units for t in unit.tables]
+        files += [(unit.file(t), unit.info.files) for unit in self.found.all_units for t in DERIVED]
+        found = {}
+        for path, said in files:
+            why = damage(self.connection, path, said.get(path.name))
+            if why is not None and path.exists():
+                found[str(path)] = why
+        return found
 
     # -- keeping up ------------------------------------------------------------------------
 
@@ -262,8 +277,9 @@ class Reader:
                 try:
                     is_news = self._contents.refresh() or is_news
                     return self.found.refresh() or is_news
-                except (FileNotFoundError, duckdb.IOException):
-                    if attempt == _TRIES - 1:
+                except (FileNotFoundError, duckdb.Error) as error:
+                    is_moved = isinstance(error, (FileNotFoundError, duckdb.IOException))
+                    if attempt == _TRIES - 1 or (not is_moved and not self._is_broken(error)):
                         raise
                     self._watching.forget()
                     self.found.forget()
@@ -281,5 +297,8 @@ class Reader:
             self.found.forget()
             if self.refresh():
                 return True
-            is_broken = self.found.find_broken() or self._contents.find_broken(str(error))
-            return is_broken and self.refresh()
+            return self._is_broken(error) and self.refresh()
+
+    def _is_broken(self, error: Exception) -> bool:
+        """Was it a damaged file that nobody knew of? From now on it is not shown."""
+        return self.found.find_broken() or self._contents.find_broken(str(error))

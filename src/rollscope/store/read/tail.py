@@ -40,6 +40,8 @@ class FollowedLog:
         self.header: Header | None = None
         self.damaged: list[frames.Frame] = []
         self.bad_lines = 0
+        self.trouble: str | None = None
+        """Why it cannot be read."""
 
 
 class Tail:
@@ -75,7 +77,13 @@ class Tail:
         try:
             for directory, live in grown:
                 log = self._log(directory, live)
-                self._read(log, spool)
+                try:
+                    self._read(log, spool)
+                    log.trouble = None
+                except FileNotFoundError:
+                    raise
+                except OSError as error:  # we may not, or the disk fails: it is one log
+                    log.size, log.trouble = live.size, f"cannot be read ({error.strerror})"
                 headers[log.number] = log.header or complete_header(directory, log.name, None)
             bad = spool.load(self._db)
             stage(self._db, headers)

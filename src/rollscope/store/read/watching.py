@@ -31,13 +31,16 @@ class WatchedRuns:
         """By directory."""
         self.broken: dict[str, str] = {}
         """Files that proved unreadable, and why."""
+        self._problems: dict[str, str] = {}
 
     def look(self) -> list[WatchedRun]:
         """List the runs that may have changed; returns them."""
         known = {directory: run.info for directory, run in self.runs.items()}
+        self._problems = {}
+        runs = find_runs(self._root, known, self._problems, self._only)
         self.runs = {
             directory: self.runs.get(directory) or WatchedRun(info)
-            for directory, info in find_runs(self._root, known, self._only).items()
+            for directory, info in runs.items()
         }
         changed = []
         for directory, run in self.runs.items():
@@ -69,7 +72,7 @@ class WatchedRuns:
 
     def problems(self) -> dict[str, str]:
         """What could not be read, by path."""
-        found = dict(self.broken)
+        found = self._problems | self.broken
         for run in list(self.runs.values()):
             found |= run.files.problems if run.files else {}
         return found

@@ -8,6 +8,7 @@ only if the newest merged directory covers them.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import duckdb
 import msgspec
 
 from ...model import schema
-from .. import disk, paths, writers
+from .. import disk, paths, scans, small, writers
 from ..listing import COVERS, Covers, RunFiles, list_run
 from ..units import Unit
 from .merge import Merger, PlannedPart
@@ -54,6 +55,10 @@ class Report(msgspec.Struct, kw_only=True):
     refused: list[str] = msgspec.field(default_factory=list)
     """What was left alone, and why."""
 
+    def refuse(self, why: object) -> None:
+        if str(why) not in self.refused:
+            self.refused.append(str(why))
+
 
 def wants_compaction(files: RunFiles) -> bool:
     """Has the run so many segments, or so many facts to fold, that reading suffers?"""
@@ -79,19 +84,27 @@ def compact(
     Keep one `watch` over several calls to notice writers on other machines that died.
     """
     report, tell = Report(), progress or (lambda text: None)
-    for log in dead_logs(directory, watch or writers.Watch()):
-        tell(f"sealing {log}")
-        try:
-            if seal(directory, log):
-                report.sealed.append(log)
-        except CannotSeal as why:
-            report.refused.append(str(why))
-        except FileNotFoundError:
-            pass  # its writer's own sealer was faster
-    while not _merge_once(directory, part_bytes, report, tell):
-        pass
-    sweep(directory, grace)
+    try:
+        for log in dead_logs(directory, watch or writers.Watch()):
+            tell(f"sealing {log}")
+            _seal_dead(directory, log, report)
+        broken: dict[str, str] = {}
+        while not _merge_once(directory, part_bytes, report, tell, broken):
+            pass
+        sweep(directory, grace)
+    except (OSError, duckdb.Error) as error:  # other runs shall be compacted all the same
+        report.refuse(f"{directory}: {error}")
     return report
+
+
+def _seal_dead(directory: Path, log: str, report: Report) -> None:
+    try:
+        if seal(directory, log):
+            report.sealed.append(log)
+    except FileNotFoundError:
+        pass  # its writer's own sealer was faster
+    except (CannotSeal, OSError, duckdb.Error) as why:
+        report.refuse(why)
 
 
 def dead_logs(directory: Path, watch: writers.Watch) -> list[str]:
@@ -114,12 +127,21 @@ def _is_old(path: Path) -> bool:
     return _age(path) > LEFT_OVER
 
 
+class _Damaged(OSError):
+    """A unit is not as it was written."""
+
+
 def _merge_once(
-    directory: Path, part_bytes: int, report: Report, tell: Callable[[str], None]
+    directory: Path,
+    part_bytes: int,
+    report: Report,
+    tell: Callable[[str], None],
+    broken: dict[str, str],
 ) -> bool:
-    """Merge once. False: another process did so meanwhile, or files moved; try again."""
+    """Merge once. False: another process did so meanwhile, files moved, or more units proved to be
+    `broken`; try again."""
     files = list_run(directory)
-    parts = _plan(directory, files, part_bytes, report)
+    parts = _plan(directory, files, part_bytes, report, broken)
     if parts is None:
         report.parts = len(files.covers.parts)
         return True
@@ -128,12 +150,19 @@ def _merge_once(
     disk.make_dir(temporary)
     try:
         _write(temporary, files.covers, parts, tell)
-        if not disk.commit(temporary, directory / "merged" / str(number)):
+        place = directory / "merged" / str(number)
+        if not disk.commit(temporary, place):
+            if list_run(directory).number == files.number:
+                raise FileExistsError(errno.EEXIST, "no merged directory of Rollscope", str(place))
             return False
-    except (FileNotFoundError, duckdb.IOException):
-        if list_run(directory).units.keys() == files.units.keys():
+    except (FileNotFoundError, duckdb.Error, _Damaged):
+        if list_run(directory).units.keys() != files.units.keys():
+            return False  # a newer merged directory took the place of our sources
+        found = _find_broken(temporary, parts)
+        if not found:
             raise
-        return False  # a newer merged directory took the place of our sources
+        broken |= found
+        return False
     finally:
         if temporary.is_dir():
             disk.remove(temporary)
@@ -142,20 +171,52 @@ def _merge_once(
     return True
 
 
+def _find_broken(temporary: Path, parts: list[PlannedPart]) -> dict[str, str]:
+    """Which of the units to be merged are damaged, and how."""
+    found = {}
+    db = connect(temporary)
+    try:
+        for unit in (unit for part in parts for unit in part.sources):
+            if (why := _damage(db, unit)) is not None:
+                found[str(unit.directory)] = why
+    finally:
+        db.close()
+    return found
+
+
+def _damage(db: duckdb.DuckDBPyConnection, unit: Unit) -> str | None:
+    for path in map(unit.file, unit.tables):
+        why = scans.damage(db, path, unit.info.files.get(path.name))
+        if why is not None:
+            return f"{path.name} is {why}" if why.startswith("damaged") else f"{path.name} {why}"
+    return None
+
+
+def _hurt(directory: Path, files: RunFiles) -> list[str]:
+    """What is wrong with the newest merged directory. As long as anything is, nothing is built on
+    it and nothing that it covers is removed: the rest may still come, or be there elsewhere."""
+    newest = f"{directory / 'merged' / str(files.number)}/"
+    return [f"{path}: {why}" for path, why in files.problems.items() if path.startswith(newest)]
+
+
 def _plan(
-    directory: Path, files: RunFiles, part_bytes: int, report: Report
+    directory: Path, files: RunFiles, part_bytes: int, report: Report, broken: dict[str, str]
 ) -> list[PlannedPart] | None:
     """The parts of the next merged directory; None: nothing is worth merging."""
+    hurt = _hurt(directory, files)
+    for text in hurt:
+        report.refuse(text)
+    if hurt:
+        return None
     old: list[Unit] = []
     segments: list[Unit] = []
     for unit in files.units.values():
         is_segment = unit.directory.parent.name == "segments"
-        why = _trouble(unit)
+        why = broken.get(str(unit.directory)) or _trouble(unit)
         if why is None and is_segment and not _log_is_gone(directory, unit):
             continue
         if why is not None:
-            if f"{unit.directory}: {why}" not in report.refused:
-                report.refused.append(f"{unit.directory}: {why}")
+            report.refuse(f"{unit.directory}: {why}")
             if not is_segment:
                 return None  # an old part that we do not understand must not be carried on
             continue
@@ -230,6 +291,9 @@ def _write(
             if merger.is_unchanged(part) and part.name in old.parts:
                 merger.link(part, target / part.name)
             else:
+                for unit in part.sources:
+                    if unit.info.files and (why := _damage(db, unit)) is not None:
+                        raise _Damaged(why)
                 merger.build(part, target / part.name)
     finally:
         db.close()
@@ -238,42 +302,25 @@ def _write(
         for unit in part.sources:
             logs |= unit.info.logs
     covers = Covers(version=schema.VERSION, logs=logs, parts=[part.name for part in parts])
-    data = msgspec.json.format(msgspec.json.encode(covers), indent=1) + b"\n"
-    disk.write(target / COVERS, data)
+    disk.write(target / COVERS, small.pack(covers))
     disk.sync(target)
 
 
 def sweep(directory: Path, grace: float = GRACE) -> None:
     """Remove what the newest merged directory covers, and what crashed programs left behind."""
     files = list_run(directory)
-    for name, sealed in files.covers.logs.items():
-        remove_log(directory / "live" / (name + paths.LOG_ENDING), sealed)
-    newest = directory / "merged" / str(files.number)
-    if _is_whole(newest, files) and _age(newest / COVERS) >= grace:
-        for path in files.spare.values():
-            disk.remove(path)
-        for path in _numbered(directory / "merged"):
-            if int(path.name) < int(newest.name):
+    if files.number is not None and not _hurt(directory, files):
+        for name, sealed in files.covers.logs.items():
+            remove_log(directory / "live" / (name + paths.LOG_ENDING), sealed)
+        newest = directory / "merged" / str(files.number)
+        if _age(newest / COVERS) >= grace:
+            older = (n for n in paths.numbered(newest.parent) if n < files.number)
+            for path in (*files.spare.values(), *(newest.with_name(str(n)) for n in older)):
                 disk.remove(path)
     for part in ("segments", "merged"):
         for path in (directory / part).glob(".*"):
             if path.name.startswith(".gone-") or _age(path) > LEFT_OVER:
                 disk.remove(path)
-
-
-def _is_whole(newest: Path, files: RunFiles) -> bool:
-    """Can everything in the newest merged directory be read? Else nothing is removed."""
-    if files.number is None or not (newest / COVERS).is_file():
-        return False
-    parts = [str(newest / part) for part in files.covers.parts]
-    return all(
-        path in files.units and len(files.units[path].tables) == len(schema.TABLES)
-        for path in parts
-    )
-
-
-def _numbered(directory: Path) -> list[Path]:
-    return [p for p in directory.glob("*") if p.name.isdecimal()] if directory.is_dir() else []
 
 
 def _age(path: Path) -> float:

@@ -95,6 +95,8 @@ class Merger:
         written = sources if old is None else {t: sources[t] for t in ("rollouts", "facts")}
         rows = units.write_tables(db, target, written, part=True)
         info = _info(part, rows if old is None else {**old.info.rows, **rows})
+        info.files = {} if old is None else dict(old.info.files)
+        info.files |= units.file_sums(target, written)
         for table in ("rollouts", "messages"):
             info.empty[table] = units.empty_columns(db, target / f"{table}.parquet")
         times = info.launches

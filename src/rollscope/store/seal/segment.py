@@ -229,6 +229,7 @@ def build(db: DuckDBPyConnection, target: Path, header: Header) -> UnitInfo:
     sources = {table: f"staged_{table}" for table in schema.TABLES} | {"rollouts": "built"}
     rows = units.write_tables(db, target, sources)
     info = UnitInfo(version=schema.VERSION, columns=units.fingerprint(), logs={}, rows=rows)
+    info.files = units.file_sums(target, rows)
     describe(db, info, sources)
     continued = db.execute("SELECT id FROM staged_heads WHERE NOT begun ORDER BY id").fetchall()
     info.continued = [id for (id,) in continued]
