@@ -51,7 +51,7 @@ function colours(view: EditorView): DecorationSet {
 const theme = EditorView.theme({
   "&": { fontSize: "13px", color: "var(--ink)", width: "100%" },
   "&.cm-focused": { outline: "none" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "28px", overflow: "hidden" },
+  ".cm-scroller": { fontFamily: "var(--mono)", fontVariantLigatures: "none", lineHeight: "28px", overflow: "hidden" },
   ".cm-content": { padding: "0", caretColor: "var(--accent)" },
   ".cm-line": { padding: "0" },
   ".cm-placeholder": { color: "var(--faint)", fontFamily: "var(--sans)" },

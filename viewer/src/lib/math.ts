@@ -46,7 +46,7 @@ export function mathAt(text: string, at: number): Found | null {
     const end = text.indexOf(close, start);
     if (end <= start) continue;
     const source = text.slice(start, end);
-    if (open === "$" && (/^\s|\s$|\n\n/.test(source) || /\d/.test(text[end + 1] ?? ""))) continue;
+    if (open === "$" && (/^\s|\s$|\n\n/.test(source) || /[\p{Lu}\d_]/u.test(text[end + 1] ?? "") || /[\w$]/.test(text[at - 1] ?? ""))) continue; // `$HOME/$USER`
     if (/\n\s*\n/.test(source)) continue;
     return { source, display, end: end + close.length };
   }

@@ -74,9 +74,15 @@ export function plain(text: string, language = ""): (host: HTMLElement) => () =>
 }
 
 function element(run: Run): Node {
-  if (!run.hidden && !run.classes) return document.createTextNode(run.text);
+  if (!run.hidden && !run.classes && !run.colour && !run.background) return document.createTextNode(run.text);
   const span = document.createElement("span");
   span.textContent = run.text;
   span.className = run.hidden ? "hidden-char" : (run.classes ?? "");
+  if (run.colour) span.style.color = run.background ? run.colour : `color-mix(in oklab, ${run.colour} 70%, var(--ink))`; // legible in light and dark
+  if (run.background) {
+    span.style.backgroundColor = run.background;
+    const [r = 0, g = 0, b = 0] = (run.background.match(/\d+/g) ?? []).map(Number);
+    if (!run.colour && !run.classes?.includes("ansi-fg-")) span.style.color = 0.3 * r + 0.6 * g + 0.1 * b > 128 ? "black" : "white";
+  }
   return span;
 }

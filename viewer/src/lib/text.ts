@@ -4,13 +4,17 @@ export interface Run {
   text: string;
   /** Classes of a terminal's colours. */
   classes?: string;
+  /** Colours of its larger palettes. */
+  colour?: string;
+  background?: string;
   /** A character that would not be seen; `text` is its name. */
   hidden?: boolean;
 }
 
-// C0 but tab and newline, C1, zero-width and bidirectional controls, line separators, tags.
+// C0 but tab and newline, C1, zero-width and bidirectional controls, line separators, tags. Joiners
+// belong to the writing of Persian, Hindi and others, and to emoji; behind a Latin letter they hide.
 const HIDDEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+  /(?<!(?!\p{sc=Latin}|\p{sc=Greek}|\p{sc=Cyrillic}|\p{sc=Han})[\p{L}\p{M}]|[\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f])[\u200c\u200d]|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
 /** The name of an unseen character: `U+202E`. */
 export function nameOf(char: string): string {
@@ -40,52 +44,76 @@ export const hasAnsi = (text: string): boolean => text.includes("\u001b[");
 
 // Colour codes act; every other control sequence (cursor, title, links) is dropped and marked.
 // eslint-disable-next-line no-control-regex
-const ANSI = /\u001b\[([\d;]*)m|\u001b\[[\d;?]*[A-Za-ln-z]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[@-_]/g;
+const ANSI = /\u001b\[([\d;:]*)m|\u001b\[[\d;?]*[A-Za-ln-z]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[@-_]/g;
 
-/** Terminal output in runs: colours as classes, the rest of the escapes made harmless. */
+type Look = { marks: Set<string>; fg: string; bg: string };
+
+/** Terminal output in runs: colours as they were asked for, the rest of the escapes made harmless. */
 export function ansi(text: string): Run[] {
   const out: Run[] = [];
-  let style = new Set<string>();
+  const look: Look = { marks: new Set(), fg: "", bg: "" };
   let at = 0;
   const push = (piece: string): void => {
-    const classes = [...style].join(" ");
-    for (const run of runs(piece)) out.push(run.hidden || !classes ? run : { ...run, classes });
+    const drawn = drawnAs(look);
+    for (const run of runs(piece)) out.push(run.hidden ? run : { ...run, ...drawn });
   };
   for (const match of text.matchAll(ANSI)) {
     push(text.slice(at, match.index));
     at = match.index + match[0].length;
-    if (match[1] !== undefined) style = restyle(style, match[1]);
+    if (match[1] !== undefined) restyle(look, match[1]);
     else out.push({ text: "ESC", hidden: true });
   }
   push(text.slice(at));
   return out;
 }
 
-const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
+/** Named colours are classes, because they look different in the dark; others are as they are. */
+function drawnAs({ marks, fg, bg }: Look): Partial<Run> {
+  const inverse = marks.has("inverse");
+  const [front, back] = inverse ? [bg || "paper", fg || "ink"] : [fg, bg];
+  const classes = [...marks].filter((mark) => mark !== "inverse").map((mark) => `ansi-${mark}`);
+  const named = (colour: string): boolean => /^[a-z]+$/.test(colour);
+  if (named(front)) classes.push(`ansi-fg-${front}`);
+  if (named(back)) classes.push(`ansi-bg-${back}`);
+  return {
+    ...(classes.length && { classes: classes.join(" ") }),
+    ...(front && !named(front) && { colour: front }),
+    ...(back && !named(back) && { background: back }),
+  };
+}
 
-function restyle(old: Set<string>, codes: string): Set<string> {
-  const style = new Set(old);
-  const drop = (kind: string): void => [...style].filter((c) => c.startsWith(kind)).forEach((c) => style.delete(c));
-  const numbers = (codes || "0").split(";").map(Number);
+const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
+const MARKS: Record<number, string> = { 1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse" };
+const ENDS: Record<number, string[]> = { 22: ["bold", "dim"], 23: ["italic"], 24: ["underline"], 27: ["inverse"] };
+
+function restyle(look: Look, codes: string): void {
+  const numbers = (codes.replaceAll("::", ":").replaceAll(":", ";") || "0").split(";").map(Number);
   for (let i = 0; i < numbers.length; i++) {
     const n = numbers[i] ?? 0;
-    if (n === 0) style.clear();
-    else if (n === 1) style.add("ansi-bold");
-    else if (n === 2) style.add("ansi-dim");
-    else if (n === 3) style.add("ansi-italic");
-    else if (n === 4) style.add("ansi-underline");
-    else if (n === 22) ["ansi-bold", "ansi-dim"].forEach((c) => style.delete(c));
-    else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97)) {
-      drop("ansi-fg-");
-      style.add(`ansi-fg-${COLOURS[n % 10]}`);
-    } else if ((n >= 40 && n <= 47) || (n >= 100 && n <= 107)) {
-      drop("ansi-bg-");
-      style.add(`ansi-bg-${COLOURS[n % 10]}`);
-    } else if (n === 39) drop("ansi-fg-");
-    else if (n === 49) drop("ansi-bg-");
-    else if (n === 38 || n === 48) i += numbers[i + 1] === 5 ? 2 : 4; // palettes: kept plain
+    const side = (n >= 40 && n < 50) || n >= 100 ? "bg" : "fg";
+    if (n === 0) {
+      look.marks.clear();
+      look.fg = look.bg = "";
+    } else if (MARKS[n]) look.marks.add(MARKS[n]);
+    else if (ENDS[n]) ENDS[n].forEach((mark) => look.marks.delete(mark));
+    else if (n === 39 || n === 49) look[side] = "";
+    else if (n === 38 || n === 48) {
+      const wide = numbers[i + 1] === 2;
+      look[side] = wide ? rgb(numbers.slice(i + 2, i + 5)) : indexed(numbers[i + 2] ?? 0);
+      i += wide ? 4 : 2;
+    } else if ((n >= 30 && n < 38) || (n >= 40 && n < 48) || (n >= 90 && n < 98) || (n >= 100 && n < 108)) look[side] = COLOURS[n % 10] ?? "";
   }
-  return style;
+}
+
+const rgb = (parts: number[]): string => `rgb(${[0, 1, 2].map((i) => Math.min(255, parts[i] || 0)).join(" ")})`;
+
+/** A colour of the palette of 256: the eight names twice, a cube, and greys. */
+function indexed(n: number): string {
+  if (n < 16) return COLOURS[n % 8] ?? "";
+  if (n >= 232) return rgb(Array<number>(3).fill(8 + (n - 232) * 10));
+  const step = (k: number): number => (k ? 55 + k * 40 : 0);
+  const at = n - 16;
+  return rgb([step(Math.floor(at / 36)), step(Math.floor(at / 6) % 6), step(at % 6)]);
 }
 
 const ASTRAL = /[\u{10000}-\u{10ffff}]/u;

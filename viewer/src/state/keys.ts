@@ -41,7 +41,7 @@ export const KEYS: { title: string; keys: Key[] }[] = [
     keys: [
       { keys: ["/"], does: "find in transcript", act: () => emit("find", 0) },
       { keys: ["i"], does: "query bar", act: () => emit("query", 0) },
-      { keys: ["x"], does: "raw form: exactly the tokens", act: (app) => app.go({ screen: "read", view: app.s.view === "raw" ? "text" : "raw" }) },
+      { keys: ["x"], does: "raw form of every text: exactly the tokens", act: (app) => app.go({ view: app.s.view === "raw" ? "text" : "raw" }) },
       { keys: ["t"], does: "token lens, next stream", act: nextStream },
       { keys: ["z"], does: "thinking: fold or unfold all", act: (app) => app.foldThinking() },
       { keys: ["p"], does: "prompt: fold or unfold", act: (app) => app.fold("prompt", !app.folded("prompt", false)) },
