@@ -1,6 +1,7 @@
 """Token ends are exact to the byte, or they are absent."""
 
 import gc
+import random
 import weakref
 
 from bytetok import ByteTokenizer
@@ -37,6 +38,20 @@ def test_bytes_that_are_no_text_are_replaced_like_the_tokenizer_does() -> None:
     text, ends = decode(TOK, ids)
     assert text == TOK.decode(ids) == "a\ufffd\ufffdb\ufffdb"
     assert ends == [1, 2, 3, 4, 5, 6]
+
+
+def test_no_byte_at_the_end_is_lost_that_can_become_no_character() -> None:
+    assert join_pieces([b"a", b"\xed", b"\xa0"]) == ("a\ufffd\ufffd", [1, 2, 3])
+    assert join_pieces([b"\xf4\x90", b"a"]) == ("\ufffd\ufffda", [2, 3])
+    pool = bytes([0x61, 0xE4, 0xB8, 0xAD, 0xF0, 0x9F, 0xED, 0xA0, 0xF4, 0x90, 0xC0, 0xFF, 0x80])
+    chosen = random.Random(1)
+    for _ in range(4000):
+        raw = bytes(chosen.choice(pool) for _ in range(chosen.randint(1, 8)))
+        for n in (1, 2, 3):
+            pieces = [raw[i : i + n] for i in range(0, len(raw), n)]
+            text, ends = join_pieces(pieces)
+            assert (text, ends[-1]) == (raw.decode("utf-8", "replace"), len(text))
+            assert ends == sorted(ends)
 
 
 def test_a_replacement_character_that_was_written_is_kept() -> None:

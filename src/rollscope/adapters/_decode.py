@@ -73,15 +73,16 @@ def join_pieces(pieces: Sequence[bytes]) -> tuple[str, list[int]]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     ends: list[int] = []
     length = 0
-    is_open = False  # a character was begun and is not complete
+    begun = 0  # characters that a beginning of one makes if nothing follows it
     for piece in pieces:
-        width = -1 if is_open else _widths.get(piece, -2)
+        width = -1 if begun else _widths.get(piece, -2)
         if width == -2:
             width = _width(piece)
         if width < 0:  # only a part of some character, or no UTF-8 at all
             length += len(decoder.decode(piece))
-            is_open = bool(decoder.getstate()[0])
-            ends.append(length + is_open)  # it counts as this token's
+            # Bytes that can become no character are kept back, too: they are one each.
+            begun = len(decoder.getstate()[0].decode("utf-8", "replace"))
+            ends.append(length + begun)  # it counts as this token's
         else:
             length += width
             ends.append(length)
