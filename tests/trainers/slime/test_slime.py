@@ -13,6 +13,7 @@ import torch
 from slime.observability import rollout_metrics
 from slime.observability.rollout_data_utils import save_debug_rollout_data
 from slime.observability.trace_utils import trace_span
+from slime.rollout import on_policy_distillation
 from slime.utils.misc import load_function
 from slime.utils.types import Sample
 from transformers import AutoTokenizer
@@ -170,6 +171,29 @@ def test_evaluation_and_reward_parts(args, model: Path, own_store: Path) -> None
     assert {(r.split, r.dataset, r.reward) for r in found} == {("eval", "gsm8k", 1.0)}
     assert found[0].rewards == {"acc": 1.0, "len": 0.25}
     assert len({r.group for r in found}) == 2 and {r.index for r in found} == {0, 1}
+
+
+def test_the_teachers_log_probabilities_are_there_before_slime_takes_them_out(
+    args, model: Path, own_store: Path
+) -> None:
+    """slime does that after it has logged the batch."""
+    engine = Engine(model)
+    samples = [engine.sample(n, f"It is {n}.<|im_end|>") for n in range(3)]
+    for n, sample in enumerate(samples[:2]):
+        given = [[-n - i / 64, id, None] for i, id in enumerate(sample.tokens)]
+        sample.reward = {"meta_info": {"input_token_logprobs": given}}
+    rollout_metrics.log_rollout_data(7, args, samples, None, 1.0)
+    on_policy_distillation.post_process_rewards(args, samples[:2])
+    again = engine.sample(5, "It is 5.<|im_end|>")
+    again.teacher_log_probs = samples[0].teacher_log_probs
+    rollout_metrics.log_rollout_data(8, args, [again], None, 1.0)
+    found = {r.key: r for r in logged(own_store)}
+    for n, sample in ((0, samples[0]), (1, samples[1]), (5, again)):
+        stream = flat(found[f"train/{n}"], "teacher_logprob")
+        assert stream[-sample.response_length :] == sample.teacher_log_probs.tolist()
+        assert set(stream[: -sample.response_length]) == {None}
+        assert found[f"train/{n}"].reward is None
+    assert set(flat(found["train/2"], "teacher_logprob")) == {None}
 
 
 def test_misaligned_values_are_missing_and_counted(args, model: Path, own_store: Path) -> None:

@@ -14,7 +14,8 @@ from .._messages import after_prompt, split
 FIELDS: dict[str, Any] = {
     "group_index": None, "index": None, "rollout_id": None, "prompt": "", "tokens": [],
     "response": "", "response_length": 0, "label": None, "reward": None, "loss_mask": None,
-    "weight_versions": [], "rollout_log_probs": None, "remove_sample": False, "status": None,
+    "weight_versions": [], "rollout_log_probs": None, "teacher_log_probs": None,
+    "remove_sample": False, "status": None,
     "metadata": {}, "trace": None,
 }  # fmt: skip
 """What is read of a `Sample`, and what stands for a field that is not there."""
@@ -201,6 +202,7 @@ def _messages(
         streams={
             "mask": [0] * prompt + [int(m) for m in mask],
             "logprob": after_prompt(prompt, logprobs),
+            "teacher_logprob": after_prompt(prompt, _teacher(sample, length, problems)),
             "version": after_prompt(prompt, [version if w else None for w in wrote])
             if same
             else None,
@@ -208,6 +210,20 @@ def _messages(
         chat=chat,
         problems=problems,
     )
+
+
+def _teacher(sample: Any, length: int, problems: list[str]) -> list[Any] | None:
+    """The teacher's log probabilities of the response, in on-policy distillation.
+
+    slime puts them into `teacher_log_probs` only after the batch was logged. Until then they are
+    in the reward: `slime/rollout/on_policy_distillation.py` takes the teacher's answer as one.
+    """
+    values, answer = sample.teacher_log_probs, sample.reward
+    if values is None and isinstance(answer, Mapping):
+        given = (answer.get("meta_info") or {}).get("input_token_logprobs") or ()
+        values = [item[0] for item in given[1:]][-length:] if length else None
+    values = values.tolist() if hasattr(values, "tolist") else values
+    return _fitting("teacher_log_probs", values, length, problems)
 
 
 def _texts(sample: Any, chat: list[Any] | None, tokens: list[int], length: int) -> list[Message]:

@@ -16,7 +16,7 @@ from .convert import FIELDS, convert, flat, number_of
 
 _DROPPED = "not in the batch: the dynamic sampling filter dropped it, or there were too many"
 
-_LATER_FIELDS = frozenset({"rollout_id", "trace"})
+_LATER_FIELDS = frozenset({"rollout_id", "trace", "teacher_log_probs"})
 """Fields that older versions of slime do not have."""
 
 _generated: list[Any] = []
