@@ -19,7 +19,7 @@ help:
 	@echo "make generated write what is made from the code: tables of the docs, types of the page"
 	@echo "make viewer    build the web page into the package (needs npm)"
 	@echo "make wheel     build the wheel, with the viewer inside"
-	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them; ALL=1: older versions too)"
+	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them; ALL=1: older versions too; T=verl HEAD=path: a source of yours)"
 
 setup: $(READY)
 
@@ -112,7 +112,7 @@ wheel: setup viewer
 	$(PY) -m hatchling build -t wheel -d dist
 
 trainers: setup
-	$(PY) tests/trainers/run.py $(T) $(if $(ALL),--all)
+	$(PY) tests/trainers/run.py $(T) $(if $(ALL),--all) $(if $(HEAD),--head=$(HEAD))
 
 bench: $(PEERS) wheel
 	$(PEERS_PY) bench

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rollscope.adapters._trainers import TRAINERS
 from rollscope.capture import background, settings
 from rollscope.model import redact
 from rollscope.model.schema import DERIVED, ROLLOUTS, TABLES, Column
@@ -135,6 +136,16 @@ def sink_options() -> str:
     return table(("sink", "option", "what it does"), rows)
 
 
+# -- docs/trainers and the README of the adapters ---------------------------------------------
+
+
+def trainers(pages: str) -> str:
+    rows = [
+        (f"[{t.name}]({pages}{t.page}.md)", t.versions, f"`{t.how}`", t.tested) for t in TRAINERS
+    ]
+    return table(("trainer", "versions", "what to type", "tested by"), rows)
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/format.md": {"tables": lambda: tables(TABLES), "derived": lambda: tables(DERIVED)},
     "docs/query.md": {"keys": query_keys, "aliases": aliases, "grammar": grammar},
@@ -145,6 +156,10 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "sizes": sizes,
     },
     "docs/sinks.md": {"options": sink_options},
+    "docs/trainers/README.md": {"trainers": lambda: trainers("")},
+    "src/rollscope/adapters/README.md": {
+        "trainers": lambda: trainers("../../../docs/trainers/"),
+    },
 }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
-import importlib
+import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,32 @@ def test_the_readme_counts_the_formats() -> None:
 def test_the_command_line_document_names_every_command() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     assert [name for name in COMMANDS if f"`rollscope {name}" not in text] == []
+
+
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / "trainers").glob("*.md")]
+
+
+def test_what_the_pages_type_is_there_after_the_one_import_that_they_show() -> None:
+    found = {
+        n
+        for page in PAGES
+        for n in re.findall(r"(?<!from )rollscope(?:\.\w+){2,}", page.read_text())
+    }
+    assert len(found) > 10
+    code = f"""
+import functools, rollscope
+for name in {sorted(found)!r}:
+    if name.startswith("rollscope.adapters."):
+        try:
+            functools.reduce(getattr, name.split(".")[1:], rollscope)
+        except ModuleNotFoundError as missing:  # the trainer itself
+            assert "rollscope" not in missing.name, name
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_launcher_that_the_pages_type_can_be_run() -> None:
+    typed = {n for page in PAGES for n in re.findall(r"-m (rollscope[\w.]*)", page.read_text())}
+    assert {"rollscope.adapters.trl", "rollscope.adapters.tinker"} <= typed
+    for name in typed:
+        assert importlib.util.find_spec(f"{name}.__main__") is not None, name

@@ -13,6 +13,7 @@ Reading, anywhere and at any time:
     for row in store.rollouts("reward:<0.2", order="-advantage", limit=50): ...
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .capture import (
@@ -69,4 +70,6 @@ def __getattr__(name: str) -> Any:
         from . import query
 
         return getattr(query, name)
+    if name in ("adapters", "demo"):  # so that what the pages show works after `import rollscope`
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import rollscope
 from rollscope import Message, Rollout
+from rollscope.adapters import _trainers
 from rollscope.checks.doctor import examine
 from rollscope.store.read.reader import Reader
 from rollscope.store.seal.segment import seal
+
+DOCS = Path(__file__).parents[2] / "docs" / "trainers"
 
 
 def errors(store: Path) -> list[str]:
@@ -86,3 +91,29 @@ def test_a_script_that_ran_twice_is_not_said_to_be_shown_once(
         assert [row.index for row in store.group(first.id)] == [0, 1, 2, 3]
     finally:
         store.close()
+
+
+def test_an_empty_store_says_which_trainers_are_here_and_what_to_type(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"trl": "0.9.2", "verl": "0.9.1", "tinker-cookbook": "0.6.0"}
+    monkeypatch.setattr(_trainers, "installed", versions.get)
+    with Reader(own_store) as reader:
+        found = {finding.text: finding for finding in examine(reader)}
+    assert set(found) == {
+        "verl 0.9.1 is installed: supported (0.9)",
+        "TRL 0.9.2 is installed: not supported: 0.21 is the first version that is",
+        "tinker-cookbook 0.6.0 is installed: newer than what was tested (0.3 to 0.5)",
+    }
+    assert "ROLLSCOPE=on" in str(found["verl 0.9.1 is installed: supported (0.9)"].advice)
+    monkeypatch.setattr(_trainers, "installed", lambda _: None)
+    assert said(own_store, "note")[0].startswith("none of these is installed")
+
+
+def test_every_trainer_of_the_table_has_its_module_and_page() -> None:
+    """And it is there after `import rollscope`, as the pages show it."""
+    for trainer in _trainers.TRAINERS:
+        assert (DOCS / f"{trainer.page}.md").is_file()
+        code = f"import rollscope; rollscope.adapters.{trainer.adapter}; rollscope.demo"
+        if trainer.adapter != "skyrl":
+            subprocess.run([sys.executable, "-c", code], check=True)

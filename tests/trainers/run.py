@@ -7,6 +7,8 @@ An environment is made again only when one of its files changed.
 
 `make trainers ALL=1` runs older versions, too. They lie over the environment of the newest:
 `requirements/trainers/older/<trainer>-<version>.txt` names the packages that differ.
+
+`make trainers T=trl HEAD=/path/to/trl` runs a trainer's tests against a source instead.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ ENVIRONMENTS = {
 
 
 def main(arguments: list[str]) -> int:
-    wanted = [name for name in arguments if name != ALL]
+    wanted = [name for name in arguments if name != ALL and not name.startswith(HEAD)]
+    sources = [name.removeprefix(HEAD) for name in arguments if name.startswith(HEAD)]
+    if sources and (len(wanted) != 1 or not Path(sources[0]).is_dir()):
+        print("HEAD=<folder> needs one trainer: make trainers T=trl HEAD=/path/to/trl")
+        return 2
+    if sources:
+        paths = [str(Path(sources[0]).resolve()), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     known = {trainer for trainers in ENVIRONMENTS.values() for trainer in trainers}
     unknown = [name for name in wanted if name not in known]
     if unknown:
@@ -55,6 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 ALL = "--all"
+HEAD = "--head="
 
 
 def _older(trainers: list[str]) -> list[tuple[str, Path]]:

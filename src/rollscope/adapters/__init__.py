@@ -11,24 +11,32 @@ Modules with a leading underscore are shared by all adapters:
 - `_decode`: token ids to text with the end of each token, exact to the byte;
 - `_messages`: a flat row of ids and a mask to messages; `_rows`: several rows of one rollout;
 - `_arrays`: one device-to-host copy per tensor per batch;
+- `_trainers`: the trainers with their versions, and what to type;
+- `_launch`: runs a program that the user does not own;
 - `_imports`: wait for a module without importing it; `_repeats`: names that are used twice;
 - `_lines`: files of one JSON object a line.
 
 docs/adapters.md shows how to add a trainer.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ._trainers import TRAINERS
+
 HOW_TO_RECORD = (
     ("just looking", "rollscope demo"),
-    ("verl", "ROLLSCOPE=on python -m verl.trainer.main_ppo ..."),
-    ("SkyRL", "trainer.override_entrypoint=rollscope.adapters.skyrl"),
-    ("AReaL", "rollscope.adapters.areal.attach(trainer)"),
-    ("open-instruct", "python -m rollscope.adapters.open_instruct grpo_fast.py ..."),
-    ("tinker-cookbook", "rollscope.adapters.tinker.traced(dataset_builder)"),
-    ("TRL", "rollscope.adapters.trl.attach(trainer)"),
-    ("verifiers", "rollscope.adapters.verifiers.attach(env)"),
-    ("prime-rl", "rollscope import verifiers RUN_DIR"),
-    ("slime", "--custom-rollout-log-function-path rollscope.adapters.slime.log"),
+    *((trainer.name, trainer.how) for trainer in TRAINERS),
     ("your own loop", 'run = rollscope.init(project="p"); run.log(rollouts, step=1)'),
     ("files you have", "rollscope import PATH"),
 )
 """What to type for each trainer: shown where nothing is recorded yet. More: docs/trainers."""
+
+
+def __getattr__(name: str) -> Any:
+    # So that `rollscope.adapters.trl` is there without an import of its own.
+    if any(trainer.adapter == name for trainer in TRAINERS):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

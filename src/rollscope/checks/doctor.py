@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from ..adapters._trainers import TRAINERS, found
 from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
 from ..store import listing, paths, writers
@@ -43,9 +44,11 @@ def examine(reader: Reader, *, deep: bool = False) -> Iterator[Finding]:
     reader.refresh()
     unread: dict[str, str] = {}
     infos = reader.writers(unread)
-    found = {} if all(info.finished for info in infos) else _found(reader)
+    counts = {} if all(info.finished for info in infos) else _found(reader)
     for info in infos:
-        yield from _writer(info, found.get(info.writer, 0))
+        yield from _writer(info, counts.get(info.writer, 0))
+    if not infos and not unread:
+        yield from _trainers()
     for run in reader.runs():
         yield from _cut(run)
         yield from _sinks(run)
@@ -58,6 +61,20 @@ def examine(reader: Reader, *, deep: bool = False) -> Iterator[Finding]:
     yield from _doubles(reader)
     yield from _launches(reader, infos)
     yield from _misfits(reader)
+
+
+def _trainers() -> Iterator[Finding]:
+    """Nothing is recorded yet: what could be, in this environment?"""
+    installed = found()
+    for trainer, version in installed:
+        is_supported, words = trainer.about(version)
+        level: Level = "note" if is_supported else "warning"
+        advice = f"type: {trainer.how}   (docs/trainers/{trainer.page}.md)"
+        text = f"{trainer.name} {version} is installed: {words}"
+        yield Finding(level, text, advice=advice if is_supported else None)
+    if not installed:
+        names = ", ".join(trainer.name for trainer in TRAINERS)
+        yield Finding("note", f"none of these is installed in this environment: {names}")
 
 
 def _found(reader: Reader) -> dict[str, int]:

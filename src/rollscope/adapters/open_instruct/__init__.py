@@ -15,13 +15,12 @@ captured. `convert` (a merged batch) and `convert_group` (one prompt's samples) 
 from __future__ import annotations
 
 import importlib
-import runpy
 import sys
-from pathlib import Path
 from typing import Any
 
 from ... import capture
 from ...capture.cluster import share
+from .. import _launch
 from .convert import convert, convert_group
 from .files import read, recognise
 
@@ -56,18 +55,18 @@ def install() -> None:
 
 def main(arguments: list[str]) -> None:
     """Run a script of open-instruct with rollouts recorded."""
-    if not arguments or not Path(arguments[0]).is_file():
-        raise SystemExit(
-            "which script? For example:\n"
-            "  python -m rollscope.adapters.open_instruct open_instruct/grpo_fast.py ..."
-        )
+    _launch.main(
+        arguments,
+        _install_first,
+        "python -m rollscope.adapters.open_instruct open_instruct/grpo_fast.py ...",
+    )
+
+
+def _install_first() -> None:
     for module in ("ray", "open_instruct.model_utils", "open_instruct.grpo_utils"):
         importlib.import_module(module)
     install()
     share()  # Ray's actors may live on a cluster that was started without our settings
-    sys.argv = arguments
-    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))  # as `python script.py` has it
-    runpy.run_path(arguments[0], run_name="__main__")
 
 
 def _name_the_run(loader: Any) -> None:
