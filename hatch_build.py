@@ -1,4 +1,4 @@
-"""Builds the viewer into the wheel, so that whoever installs it needs no Node."""
+"""Builds the wheel with the documents and the viewer inside, so that its users need no Node."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ class ViewerHook(BuildHookInterface[Any]):
             build(root)
         if not (root / STATIC / "index.html").is_file():
             raise RuntimeError("the viewer is not built and its source is not here")
-        build_data["force_include"][str(root / STATIC)] = (
-            STATIC if self.target_name == "sdist" else "rollscope/viewer/static"
-        )
+        included = build_data["force_include"]
+        if self.target_name == "sdist":
+            included[str(root / STATIC)] = STATIC
+            return
+        included[str(root / STATIC)] = "rollscope/viewer/static"
+        for page in (root / "docs").glob("**/*.md"):
+            included[str(page)] = f"rollscope/{page.relative_to(root).as_posix()}"
 
 
 def build(root: Path) -> None:

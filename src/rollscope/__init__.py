@@ -14,7 +14,13 @@ Reading, anywhere and at any time:
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
+
+if importlib.util.find_spec("fcntl") is None:  # before anything else fails in a way that says less
+    raise ImportError(
+        "rollscope runs on Linux and macOS. On Windows, install and use it inside WSL."
+    )
 
 from .capture import (
     LiveRollout,
@@ -32,6 +38,8 @@ from .model import Error, Message, Part, Rollout, Span, Tokens, ToolCall
 
 if TYPE_CHECKING:
     from .query import Store, open
+
+    __version__: str
 
 __all__ = [
     "Error",
@@ -72,4 +80,12 @@ def __getattr__(name: str) -> Any:
         return getattr(query, name)
     if name in ("adapters", "demo"):  # so that what the pages show works after `import rollscope`
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        from .capture.setup import installed
+
+        return installed("rollscope") or "0"  # from a bare checkout
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__", "adapters", "demo"})

@@ -49,6 +49,10 @@ class LiveRollout:
         """Numbers of the messages from the root to the newest, and their chat form."""
         self._seen_inputs: dict[tuple[str, str], tuple[str, list[Any]]] = {}
 
+    def __repr__(self) -> str:
+        state = "open" if self._is_on else "ended"
+        return f"<LiveRollout {self.id or 'not recorded'}: {state}, {self._messages} messages>"
+
     @property
     def id(self) -> str | None:
         """Its id, to annotate it later; None if it is not recorded."""

@@ -58,6 +58,16 @@ class Run:
         self._is_finished = is_off
         self._start_writer()
 
+    def __repr__(self) -> str:
+        if self._is_off:
+            return "<Run: not recorded>"
+        dropped = sum(self.counters.dropped.values())
+        state = "finished" if self._is_finished else "recording"
+        lost = f", {dropped:,} dropped" if dropped else ""
+        return (
+            f"<Run {self.project}/{self.name}: {state}, {self.counters.recorded:,} rollouts{lost}>"
+        )
+
     def _start_writer(self) -> None:
         """A new writer with an empty queue: at the beginning, and in the child of a fork."""
         setup = self.setup

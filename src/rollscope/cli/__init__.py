@@ -33,6 +33,7 @@ COMMANDS = {
     "bundle": ("running", "make a static site of rollouts for any web server or bucket"),
     "compact": ("keeping", "merge small files, seal the logs of dead writers"),
     "rm": ("keeping", "remove a run"),
+    "docs": ("docs", "read the documentation"),
     "doctor": ("keeping", "check that everything is recorded, readable and consistent"),
 }
 """Each command: the module it lives in, and what it does."""
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         prog="rollscope",
         description="Find, read, compare and explain every rollout of RL training.",
         epilog='Queries: reward:<0.2 step:100..200 split:eval fate:dropped "exact words". '
-        "See docs/query.md.",
+        "See rollscope docs query; all pages: rollscope docs.",
     )
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")

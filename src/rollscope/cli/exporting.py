@@ -53,7 +53,9 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     from ..sinks import KNOWN
 
     known = [f"{name}: {exporter.help}" for name, exporter in EXPORTERS.items()]
-    known.append(f"{', '.join(KNOWN)}: another system (docs/sinks.md); its options follow a colon")
+    known.append(
+        f"{', '.join(KNOWN)}: another system (rollscope docs sinks); its options follow a colon"
+    )
     command.add_argument("format", metavar="FORMAT", help="; ".join(known))
     add_query(command)
     command.add_argument("--out", help="file or folder (default: standard output, for lines)")

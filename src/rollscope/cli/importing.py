@@ -32,12 +32,14 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         for name, known in READERS.items()
     ]
     command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = "Formats, told apart by content (docs/formats.md):\n" + "".join(formats)
+    command.epilog = "Formats, told apart by content (rollscope docs formats):\n" + "".join(formats)
     command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="files or folders")
     command.add_argument("--project", default="imported", help="project (default: imported)")
     command.add_argument("--run", help="run (default: named after the file or folder)")
     command.add_argument(
-        "--map", default="", help="which field comes from where: field=path terms (docs/formats.md)"
+        "--map",
+        default="",
+        help="which field comes from where: field=path terms (rollscope docs formats)",
     )
     command.add_argument(
         "--dry-run", action="store_true", help="show the first rollouts; write nothing"
@@ -246,7 +248,7 @@ def _nothing(path: Path, told: _Told) -> str:
     return (
         f"{path}: no known format recognises it ({', '.join(READERS)}). Name the format "
         f"(rollscope import FORMAT {path}), or say which field comes from where (--map, "
-        "docs/formats.md)"
+        "rollscope docs formats)"
     )
 
 

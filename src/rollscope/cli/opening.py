@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..query import Store
     from ..store.read.mirror import Mirror
 
-QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (docs/query.md)'
+QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (rollscope docs query)'
 
 
 def add_query(command: argparse.ArgumentParser) -> None:

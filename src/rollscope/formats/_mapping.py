@@ -144,7 +144,7 @@ def _steps(path: str, term: str) -> tuple[Step, ...]:
     while at < len(path):
         found = _STEP.match(path, at)
         if found is None:
-            raise ValueError(f"--map: {term!r}: {path[at:]!r} is no path (docs/formats.md)")
+            raise ValueError(f"--map: {term!r}: {path[at:]!r} is no path (rollscope docs formats)")
         at = found.end()
         inside = found["list"]
         if found["quoted"] is not None or found["name"] is not None:

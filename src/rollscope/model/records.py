@@ -15,7 +15,7 @@ from . import show
 from .tokens import Tokens
 
 
-class Error(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Error(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """Why a rollout or a span failed."""
 
     kind: str | None = None
@@ -27,7 +27,7 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What it said."""
 
 
-class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One call of a tool that a message asks for."""
 
     id: str | None = None
@@ -37,7 +37,7 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """As the model wrote them: a string (not parsed, not re-ordered) or a JSON value."""
 
 
-class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One piece of a message whose content is not just text."""
 
     type: str
@@ -52,7 +52,7 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Whatever else the part holds, as JSON."""
 
 
-class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One node of the conversation. It holds only what it adds to its parent."""
 
     role: str
@@ -78,7 +78,7 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
     meta: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Span(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Span(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One timed call inside a rollout."""
 
     name: str
@@ -95,7 +95,7 @@ class Span(msgspec.Struct, kw_only=True, omit_defaults=True):
     meta: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Rollout(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Rollout(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One trajectory, from prompt to end."""
 
     id: str | None = None
@@ -159,7 +159,7 @@ class Rollout(msgspec.Struct, kw_only=True, omit_defaults=True):
         return show.rollout(self)
 
 
-class Fact(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Fact(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """Something learned about a rollout after it was written. See `facts` for the names."""
 
     rollout: str

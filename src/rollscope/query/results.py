@@ -29,6 +29,9 @@ class Result:
         self._begin = begin
         self.columns: list[str] = self._taken(lambda relation: list(relation.columns))
 
+    def __repr__(self) -> str:
+        return f"Result({', '.join(self.columns)})"
+
     def _taken(self, how: Callable[[Any], T]) -> T:
         def work(_: Any) -> T:
             cursor = self._reader.cursor()

@@ -47,6 +47,9 @@ class Search:
         self._cursor: Any = None
         self._cancelled = False
 
+    def __repr__(self) -> str:
+        return f"Search({self._query.text!r}, {len(self._told):,} found)"
+
     def cancel(self) -> None:
         """End the search, also in the middle of a slice."""
         self._cancelled = True

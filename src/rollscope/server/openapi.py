@@ -36,7 +36,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "Rollscope",
             "version": VERSION,
-            "description": "Everything the viewer shows. Read docs/api.md first.",
+            "description": "Everything the viewer shows. First read this: rollscope docs api.",
         },
         "paths": paths,
         "components": {"schemas": {k: v for k, v in components.items() if k not in unnamed}},

@@ -1,5 +1,5 @@
 """Which Rollscope this is."""
 
-from ..capture.setup import installed
+import rollscope
 
-VERSION = installed("rollscope") or "0"  # from a bare checkout
+VERSION: str = rollscope.__version__

@@ -90,6 +90,9 @@ class StoredRollout:
         self.size = size
         """Characters and tokens of its messages and spans, about."""
 
+    def __repr__(self) -> str:
+        return f"StoredRollout({self.rollout.id!r})"
+
 
 OF_BODIES = "(stream IS NOT NULL OR message IS NOT NULL)"
 """Facts about messages and their tokens. They are laid over the messages; others are folded."""
