@@ -10,6 +10,7 @@ from stored import Stored, flat
 from training import groups, run
 
 from rollscope.adapters import tinker
+from rollscope.model import Rollout
 from rollscope.model.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -123,3 +124,28 @@ def test_other_files_are_not_taken_for_tinkers(tmp_path: Path) -> None:
     assert not tinker.recognise(tmp_path / "x.jsonl")
     assert not tinker.recognise(tmp_path / "x.json")
     assert not tinker.recognise(tmp_path)
+
+
+def test_the_store_of_its_own_capture_is_read(tmp_path: Path) -> None:
+    db = pytest.importorskip("tinker_cookbook.capture.store.db")
+    store = db.CaptureDB(tmp_path / "capture.sqlite")
+    place = {"run_id": "run-7", "split": "train", "iteration": 3, "group_idx": 1}
+    turns = [([1, 2, 3], [4, 5]), ([1, 2, 3, 4, 5, 6], [7])]
+    rows = [
+        {**place, "traj_idx": n, "policy_version": "3", "prompt_tokens": shown,
+         "sampled_tokens": [*wrote[:-1], wrote[-1] + 10 * n],
+         "logprobs": [-0.5 * (k + 1) for k in range(len(wrote))], "metadata": {"seed": n}}
+        for shown, wrote in turns for n in range(1)
+    ]  # fmt: skip
+    rows.append({"run_id": "run-7", "prompt_tokens": [1], "sampled_tokens": [2], "logprobs": None})
+    store.ingest_wire(rows)
+    store.close()
+    assert tinker.recognise(tmp_path) and tinker.recognise(tmp_path / "capture.sqlite")
+    alone, whole = sorted(tinker.read(tmp_path), key=lambda r: r.step or 0)
+    assert isinstance(whole, Rollout) and isinstance(alone, Rollout)
+    assert (whole.step, whole.split, whole.index, whole.policy_version) == (3, "train", 0, 3)
+    assert whole.meta == {"run_id": "run-7", "seed": 0}
+    said = [(list(m.tokens.ids), m.sampled) for m in whole.messages if m.tokens]
+    assert said == [([1, 2, 3], False), ([4, 5], True), ([6], False), ([7], True)]
+    assert list(whole.messages[1].tokens.streams["logprob"]) == [-0.5, -1.0]
+    assert (alone.group, alone.index, len(alone.messages)) == (None, None, 2)

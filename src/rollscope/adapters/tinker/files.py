@@ -5,6 +5,7 @@
 |---|---|
 | `*_rollout_summaries.jsonl` | a line for each rollout: rewards, lengths, logs; the text of each \
 step if the trainer's `RolloutTrace` is on (`steps[].trace`) |
+| `capture.sqlite` | what its own `capture/` has kept: see `captured` |
 | `*_logtree.json` | the report of the first groups: text, and rewards rounded for display |
 
 A report does not say which trajectory a text belongs to. So its rollouts are never joined with
@@ -24,6 +25,7 @@ from ...model import Message, Rollout, prompt_task
 from ...model.chat import from_chat
 from ...model.problem import Problem
 from .._lines import first_record, numbers, records
+from . import captured
 from .convert import REFERENCES
 
 _ITERATION = re.compile(r"iteration_(\d+)")
@@ -34,6 +36,8 @@ _LOGTREE = "_logtree.json"
 def recognise(path: str | Path) -> bool:
     """Is this a file of summaries, a report, or a directory that holds some?"""
     with contextlib.suppress(Exception):
+        if captured.database(Path(path)) is not None:
+            return True
         files = _files(Path(path))
         if not files:
             return False
@@ -47,6 +51,9 @@ def recognise(path: str | Path) -> bool:
 
 def read(path: str | Path) -> Iterator[Rollout | Problem]:
     """The rollouts in the file or below the directory, in order of iteration."""
+    database = captured.database(Path(path))
+    if database is not None:
+        yield from captured.read(database)
     for file in _files(Path(path)):
         try:
             if file.suffix == ".json":
@@ -65,12 +72,14 @@ def read_metrics(path: str | Path) -> Iterator[tuple[int | None, dict[str, float
 
 def files(folder: Path) -> list[Path]:
     """The files of a `log_path` that are read, all together."""
-    return [*_files(folder), *_below(folder, _LOGTREE)]
+    database = captured.database(folder)
+    own = [] if database is None else [database]
+    return [*own, *_files(folder), *_below(folder, _LOGTREE)]
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_file():
-        return [path]
+        return [] if path.name == captured.NAME else [path]
     summaries = _below(path, _SUMMARIES)
     told = {str(f).removesuffix(_SUMMARIES) for f in summaries}
     reports = [f for f in _below(path, _LOGTREE) if str(f).removesuffix(_LOGTREE) not in told]
