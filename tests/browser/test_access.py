@@ -26,6 +26,7 @@ SCREENS = {
     "task": ("s=task&task={task}", ".cell"),
     "fate": ("s=fate", ".stage"),
     "failures": ("s=failures", ".kind"),
+    "findings": ("s=findings", "td.found"),
     "spans": ("s=spans", ".lane"),
     "error": ("q=stpe:3", ".cm-lintRange-error"),
     "search": ("q=carry", "article.card"),

@@ -156,10 +156,11 @@ def _add(count: CheckCount, state: State, n: int) -> None:
 
 
 def of_rollout(engine: Engine, id: str) -> list[Finding]:
-    """What was found about one rollout, in the order of its messages."""
+    """What was found about one rollout and nobody dismissed, in the order of its messages."""
     names = ", ".join(f't."{name}"' for name in _FIELDS)
     sql = Sql(
-        f"SELECT {names} FROM findings t WHERE t.rollout = ? "
+        f'SELECT {names} FROM findings t WHERE t.rollout = ? AND (t."check", t.rollout) NOT IN '
+        '(SELECT ("check", rollout) FROM flags.dismissed) '
         'ORDER BY t.message NULLS FIRST, t."start" NULLS FIRST, t."check"',
         (id,),
     )

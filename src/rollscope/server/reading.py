@@ -7,6 +7,7 @@ from bisect import bisect_right
 from typing import Any
 
 import msgspec
+from msgspec import convert
 from msgspec.structs import asdict
 
 from ..model import Message, Part, Span, ToolCall, conversation
@@ -40,6 +41,10 @@ def detail(desk: Desk, ask: p.DetailOf, id: str) -> s.Detail:
         row=thin(row),
         **unlisted(row),
         notes=desk.store.notes(id),
+        findings=[
+            convert(found, s.ShownFinding, from_attributes=True)
+            for found in desk.store.findings_of(id)
+        ],
         streams=list(dict.fromkeys(name for sketch in sketches for name in sketch.streams)),
         spans=desk.store.count_spans(id) if rollout is None else len(rollout.spans),
         outline=_outline(sketches),

@@ -45,6 +45,7 @@ ROUTES = (
     Route("GET", "/api/history", selecting.history),
     Route("GET", "/api/funnel", selecting.funnel),
     Route("GET", "/api/failures", selecting.failures),
+    Route("GET", "/api/findings", selecting.findings),
     Route("GET", "/api/keys", selecting.keys),
     Route("GET", "/api/values", selecting.values),
     Route("GET", "/api/compare", comparing.compare),

@@ -9,6 +9,7 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from ..adapters import HOW_TO_RECORD
+from ..checks.counts import counts
 from ..model.grouping import ORDER as GROUP_ORDER
 from ..query import keys as query_keys
 from ..query.overview import StepNumbers
@@ -226,6 +227,13 @@ def failures(desk: Desk, ask: p.SelectionOf) -> s.Failures:
         shown.append(s.ShownFailure(**told, example=examples.get(id)))
     kinds = desk.store.failure_kinds(found, ask.q)
     return s.Failures(total=total, kinds=kinds, failures=shown)
+
+
+def findings(desk: Desk, ask: p.SelectionOf) -> s.Checks:
+    """What each check found in a selection, the worst first."""
+    total, _ = _counts(desk, desk.store.rollouts(ask.q))
+    made = desk.keep(("checks", ask.q), lambda: counts(desk.store, ask.q))
+    return s.Checks(total=total, checks=made)
 
 
 NAMES = 40

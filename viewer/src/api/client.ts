@@ -42,6 +42,7 @@ export interface Api {
   history(p: { q: string; task: string; dataset: string | null }, s?: AbortSignal): Promise<T.History>;
   funnel(q: string, s?: AbortSignal): Promise<T.Funnel>;
   failures(q: string, s?: AbortSignal): Promise<T.Failures>;
+  findings(q: string, s?: AbortSignal): Promise<T.Checks>;
   compare(ids: string[], s?: AbortSignal): Promise<T.Compared>;
   hits(id: string, q: string, find: string, s?: AbortSignal): Promise<T.Hits>;
   keys(s?: AbortSignal): Promise<T.Keys>;
@@ -122,6 +123,7 @@ export const http: Api = {
   history: (p, s) => get("history", p, s),
   funnel: (q, s) => get("funnel", { q }, s),
   failures: (q, s) => get("failures", { q }, s),
+  findings: (q, s) => get("findings", { q }, s),
   compare: (ids, s) => get("compare", { ids: ids.join(",") }, s),
   hits: (id, q, find, s) => get(`${one(id)}/hits`, { q, find }, s),
   keys: (s) => get("keys", {}, s),

@@ -1,6 +1,6 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
-import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
+import { facetsOf, failuresOf, findingsOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
 import { matcher, sorter, type Hits, type Rowed } from "../lib/filter";
 import { literal } from "../lib/pattern";
 import type { Ask, Found } from "../lib/searcher";
@@ -120,6 +120,7 @@ export async function files(root: string): Promise<Api> {
     },
     funnel: async (q) => funnelOf(await select(q), q),
     failures: async (q) => failuresOf(await select(q), q),
+    findings: async (q) => findingsOf(await select(q)),
     compare: async (ids) => {
       const all = await Promise.all(ids.map(whole));
       return align(all.map((one) => ({ row: one.detail.row, messages: one.messages })));

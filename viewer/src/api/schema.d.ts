@@ -208,6 +208,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/findings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What each check found in a selection, the worst first. */
+        get: operations["findings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/keys": {
         parameters: {
             query?: never;
@@ -976,6 +993,34 @@ export interface components {
             /** @default null */
             example: components["schemas"]["RolloutRow"] | null;
         };
+        /**
+         * Checks
+         * @description What each check found in a selection of `total` rollouts, the worst first.
+         */
+        Checks: {
+            total: number;
+            /** @default [] */
+            checks: components["schemas"]["CheckCount"][];
+        };
+        /**
+         * CheckCount
+         * @description How many rollouts of a selection a check found something in. The four numbers add up to all
+         *         rollouts of the selection.
+         */
+        CheckCount: {
+            check: string;
+            kind: string;
+            subject: string;
+            means: string;
+            /** @default 0 */
+            found: number;
+            /** @default 0 */
+            clear: number;
+            /** @default 0 */
+            unobserved: number;
+            /** @default 0 */
+            unlooked: number;
+        };
         /** Keys */
         Keys: {
             keys: components["schemas"]["ListedKey"][];
@@ -1101,6 +1146,8 @@ export interface components {
             /** @default [] */
             notes: components["schemas"]["Note"][];
             /** @default [] */
+            findings: components["schemas"]["ShownFinding"][];
+            /** @default [] */
             streams: string[];
             /** @default 0 */
             spans: number;
@@ -1120,6 +1167,20 @@ export interface components {
             message: number | null;
             author: string | null;
             time: number | null;
+        };
+        /**
+         * ShownFinding
+         * @description What a check found about the rollout.
+         */
+        ShownFinding: {
+            check: string;
+            text: string;
+            /** @default null */
+            message: number | null;
+            /** @default null */
+            start: number | null;
+            /** @default null */
+            end: number | null;
         };
         /**
          * Outline
@@ -2123,6 +2184,64 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Failures"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+        };
+    };
+    findings: {
+        parameters: {
+            query?: {
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checks"];
                 };
             };
             /** @description Refused; the answer says why. */

@@ -65,6 +65,13 @@ export type History = Schemas["History"];
 export type Tally = Schemas["Tally"];
 export type Funnel = Schemas["Funnel"];
 export type Failures = Schemas["Failures"];
+export type CheckCount = Schemas["CheckCount"];
+export type ShownFinding = Schemas["ShownFinding"];
+/** A bundle knows only what was found. */
+export interface Checks {
+  total: number;
+  checks: (Pick<CheckCount, "check" | "found"> & Partial<CheckCount>)[];
+}
 export type Compared = Schemas["Compared"];
 export type Aligned = Schemas["Aligned"];
 export type Side = Schemas["Side"];

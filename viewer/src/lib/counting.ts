@@ -1,6 +1,6 @@
 /** What the server counts with its engine, counted over a bundle's rows: the rules of `query/facets.py`,
  * `query/overview.py` and `query/tasks.py`. */
-import type { Facets, Failures, Funnel, Histogram, Histograms, Num, Ribbon, RolloutRow, StepNumbers, Tally, Task, Tasks } from "../api/types";
+import type { Checks, Facets, Failures, Funnel, Histogram, Histograms, Num, Ribbon, RolloutRow, StepNumbers, Tally, Task, Tasks } from "../api/types";
 import { HISTOGRAMS } from "../api/columns";
 import { BY_KEY, FACETS } from "./columns";
 import { compare, type Rowed } from "./filter";
@@ -211,4 +211,12 @@ export function failuresOf(rows: Rowed[], q = ""): Failures {
     return tally(kind ?? "not known", sum(mine), both(q, terms));
   });
   return { total: rows.length, kinds: sorted(kinds, ["down", (kind) => kind.count]), failures: found.slice(0, SHOWN) };
+}
+
+/** Of a bundle only what was found is known: the flags of its rows. */
+export function findingsOf(rows: Rowed[]): Checks {
+  const counts = new Map<string, number>();
+  for (const check of rows.flatMap((row) => row.flags)) counts.set(check, (counts.get(check) ?? 0) + 1);
+  const checks = [...counts].map(([check, found]) => ({ check, found }));
+  return { total: rows.length, checks: sorted(checks, ["down", (one) => one.found], ["up", (one) => one.check]) };
 }

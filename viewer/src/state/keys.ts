@@ -62,6 +62,7 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["a"], does: "all tasks", act: (app) => app.go({ screen: "tasks" }) },
       { keys: ["f"], does: "fate funnel", act: (app) => app.go({ screen: "fate" }) },
       { keys: ["e"], does: "failures", act: (app) => app.go({ screen: "failures" }) },
+      { keys: ["q"], does: "findings of checks", act: (app) => app.go({ screen: "findings" }) },
       { keys: ["s"], does: "spans on a timeline", act: (app) => app.go({ screen: app.s.screen === "spans" ? "read" : "spans" }) },
       { keys: ["Escape"], does: "back to reading", act: back },
     ],

@@ -2,7 +2,7 @@
 import { ROW } from "../api/columns";
 import type { RolloutRow } from "../api/types";
 
-export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "spans"] as const;
+export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "findings", "spans"] as const;
 export type Screen = (typeof SCREENS)[number];
 
 export const VIEWS = ["text", "raw", "tokens"] as const;

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ...query.facets import Histogram
+from ...query.findings import CheckCount
 from ...query.overview import Failure, StepNumbers, Tally
 from ...query.tasks import Task
 from .rows import Number, RolloutRow
@@ -96,3 +97,10 @@ class Failures(msgspec.Struct, kw_only=True):
     total: int
     kinds: list[Tally]
     failures: list[ShownFailure]
+
+
+class Checks(msgspec.Struct, kw_only=True):
+    """What each check found in a selection of `total` rollouts, the worst first."""
+
+    total: int
+    checks: list[CheckCount] = []

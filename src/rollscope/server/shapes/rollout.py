@@ -82,11 +82,23 @@ class Bodies(msgspec.Struct, kw_only=True):
     messages: list[Body]
 
 
+class ShownFinding(msgspec.Struct, kw_only=True):
+    """What a check found about the rollout."""
+
+    check: str
+    text: str
+    message: int | None = None
+    start: int | None = None
+    """First character of the message's text that it is about; null: the whole message."""
+    end: int | None = None
+
+
 class Detail(Unlisted, kw_only=True):
     """A whole rollout but for its spans, and with a window of its messages at most."""
 
     row: RolloutRow
     notes: list[Note] = msgspec.field(default_factory=list)
+    findings: list[ShownFinding] = msgspec.field(default_factory=list)
     streams: list[str] = msgspec.field(default_factory=list)
     """Names of the token streams that at least one message has."""
     spans: int = 0
