@@ -117,3 +117,33 @@ def test_every_trainer_of_the_table_has_its_module_and_page() -> None:
         code = f"import rollscope; rollscope.adapters.{trainer.adapter}; rollscope.demo"
         if trainer.adapter != "skyrl":
             subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_log_that_is_removed_under_its_writer_is_told_with_the_next_heartbeat(
+    own_store: Path,
+) -> None:
+    with rollscope.init(project="p", run="r") as run:
+        run.log([Rollout(task=str(n)) for n in range(5)])
+        run.flush()
+        (log,) = own_store.rglob("live/*.zst")
+        log.unlink()
+        run._background._beat()
+        with Reader(own_store) as reader:
+            told = [found.text for found in examine(reader) if found.level == "warning"]
+    assert any("was removed or moved" in text and "5 rollouts" in text for text in told)
+
+
+def test_what_killed_workers_may_have_lost_is_told(own_store: Path) -> None:
+    """`with Pool()` kills its workers."""
+    code = """if True:
+        import os, rollscope
+        run = rollscope.init(project="p", run="r")
+        run.log(rollscope.Rollout(task="t"))
+        run.flush()
+        os.kill(os.getpid(), 15)
+    """
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], capture_output=True)
+    with rollscope.init(project="p", run="r"), Reader(own_store) as reader:
+        notes = [found.text for found in examine(reader) if found.level == "note"]
+    assert any("2 processes ended without finishing" in text for text in notes)

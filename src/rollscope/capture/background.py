@@ -286,6 +286,7 @@ class Background:
 
     def _beat(self) -> None:
         self._next_beat = steady() + self._beat_every
+        self.log.look_for_logs()
         self._publish()
         try:
             self.log.beat()
@@ -321,6 +322,7 @@ class Background:
             self._drop(_counted_as(entry), reason)
         self._held = []
         self._queue.clear()
+        self.log.look_for_logs()
         self._publish()
         try:
             self.log.close()

@@ -50,6 +50,7 @@ def examine(reader: Reader, *, deep: bool = False) -> Iterator[Finding]:
     if not infos and not unread:
         yield from _trainers()
     for run in reader.runs():
+        yield from _killed(run)
         yield from _cut(run)
         yield from _sinks(run)
     for problem in reader.problems():
@@ -106,6 +107,21 @@ def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
     for problem in info.problems:
         times = f" ({problem.count:,} times)" if problem.count > 1 else ""
         yield Finding("warning", f"{name}: {problem.text}{times}", run)
+
+
+def _killed(run: RunInfo) -> Iterator[Finding]:
+    """Nobody can count what a killed process had not handed to the disk yet."""
+    infos = writers.read_infos(run.directory).values()
+    killed = sum(1 for info in infos if info.finished is None and writers.is_gone(info))
+    if killed:
+        yield Finding(
+            "note",
+            f"{killed:,} processes ended without finishing, so what they logged in their last "
+            "50 ms may be lost",
+            f"{run.project}/{run.run}",
+            "`with multiprocessing.Pool()` kills its workers: end it by `close()` and `join()`, "
+            "or call `rollscope.finish()` in them",
+        )
 
 
 def _cut(run: RunInfo) -> Iterator[Finding]:

@@ -322,9 +322,6 @@ class LogWriter:
             with suppress(OSError):  # then clocks must do
                 self.info.found = launches.look(self.directory, self.info.launch)
         self._begin_anew_if_silent()
-        for log in filter(None, [*self._older, self._current]):
-            if log.is_astray():
-                self._give_up(log, removed=True)
         self.info.beat += 1
         self._tell_ends()
         try:
@@ -336,6 +333,12 @@ class LogWriter:
             raise _cannot_write(error, self.directory) from error
         self._beaten = writers.steady()
         self._seal()
+
+    def look_for_logs(self) -> None:
+        """Give up logs that were taken away, also those that nothing is being written to."""
+        for log in filter(None, [*self._older, self._current]):
+            if log.is_astray():
+                self._give_up(log, removed=True)
 
     def _tell_ends(self) -> None:
         """Note how far each log is written, for its sealer. Sealed logs are forgotten."""
