@@ -71,3 +71,29 @@ def test_wrong_use_is_told(cli: Any, own_store: Path) -> None:
     (own_store / "checks.toml").write_text("[reply.loop]\nratio = 'much'\n")
     said = cli("scan")
     assert said.code == 2 and "ratio is a number, not 'much'" in said.err
+
+
+def test_the_doctor_tells_what_is_wrong_with_the_record_and_how_much_was_looked_at(
+    cli: Any, own_store: Path
+) -> None:
+    said = cli("doctor")
+    assert said.code == 0 and "no check has looked yet" in said.out
+    said = cli("doctor", "--scan")
+    assert said.code == 0, "behaviour is no business of the doctor"
+    assert "checks looked whether the record is right; 0 found something" in said.out
+    assert "checks could not look, because the evidence was not recorded" in said.out
+    with rollscope.init(project="p", run="wrong") as run:
+        message = Message(role="assistant", content="42")
+        run.log(Rollout(id="bad", step=1, messages=[message], reward=1.0, fate="trained"))
+        run.log(Rollout(id="none", step=1, messages=[message], fate="scored"))
+    assert "2 rollouts that not every check has looked at" in cli("doctor").out
+    said = cli("doctor", "--scan")
+    assert said.code == 1 and "error" in said.out and "fate.contradiction" in said.out
+    rows = {row["text"]: row for row in cli("doctor", "--json").rows}
+    (wrong,) = [row for text, row in rows.items() if text.startswith("fate.contradiction")]
+    assert (wrong["level"], wrong["run"]) == ("error", "p/wrong") and "e.g. none" in wrong["text"]
+    store = rollscope.open(own_store)
+    with rollscope.init(project="p", run="wrong") as run:
+        for finding in store.findings("run:wrong"):
+            run.annotate(str(finding.rollout), flag={finding.check: False})
+    assert cli("doctor").code == 0, "a person took it back"

@@ -28,6 +28,9 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--deep", action="store_true", help="read every sealed file and check its checksum"
         )
+        command.add_argument(
+            "--scan", action="store_true", help="let the checks look at what is new, first"
+        )
     if name == "compact":
         command.add_argument("run", nargs="?", metavar="PROJECT/RUN", help="only this run")
 
@@ -83,12 +86,29 @@ def rm(args: argparse.Namespace) -> int:
     return 0
 
 
+def _scan(args: argparse.Namespace, store: Store) -> None:
+    from ..checks import scan
+
+    root(args)  # it writes, so it refuses an address
+    with progress("looking", None) as update:
+        report = scan(store, progress=update)
+    for run, why in report.skipped.items():
+        say(f"{run} was not looked at: {why}")
+
+
 def doctor(args: argparse.Namespace) -> int:
-    """Exit code 1 if data was lost or cannot be read."""
+    """Exit code 1 if data was lost, cannot be read, or is wrong."""
+    from ..checks import SettingsError
     from ..checks.doctor import examine
+    from ..checks.recorded import recorded
 
     with opened(args) as store:
-        found = list(examine(store.reader, deep=args.deep))
+        try:
+            if args.scan:
+                _scan(args, store)
+            found = [*examine(store.reader, deep=args.deep), *recorded(store)]
+        except SettingsError as error:
+            raise Failed(str(error), 2) from None
         count = store.rollouts().count()
     if args.json:
         for finding in found:
