@@ -83,6 +83,16 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 text = f"{first}\n{same}and {word}. {same}"
                 said = [ask, Message(role="assistant", content=text, sampled=True)]
                 run.log(Rollout(key=f"two-{i}", step=1, task="two", index=i, messages=said))
+            for i, word in enumerate(("gamma", "delta")):
+                said = [ask, Message(role="assistant", content=f"{same}then {word}. {same}")]
+                late = Rollout(key=f"late-{i}", step=1, task="late", index=i, messages=said)
+                late.reward = float(i)
+                run.log(late)
+            for i in range(2):
+                words = random.Random(i)
+                text = " ".join(words.choice("abcdefgh") for _ in range(65_000))
+                said = [ask, Message(role="assistant", content=text, sampled=True)]
+                run.log(Rollout(key=f"other-{i}", step=1, task="other", index=i, messages=said))
     with serving(directory) as site:
         yield site
 
@@ -207,4 +217,46 @@ def test_reading_all_of_five_megabytes_keeps_the_page_small(long: Served, look: 
         )
         at_rest(page)
         assert 0 < nodes.count() < 40
+    assert page.wrong == []
+
+
+def compared(site: Served, look: Look, task: str) -> Any:
+    ids = ",".join(
+        row["id"] for row in site.get("rollouts", q=f"task:{task}", order="index")["rows"]
+    )
+    page = look(f"{site.url}/?s=compare&ids={ids}")
+    expect(page.get_by_text("they part at message #1")).to_be_visible()
+    at_rest(page)
+    return page
+
+
+def test_where_long_texts_part_is_in_sight(long: Served, look: Look, shoot: Shoot) -> None:
+    page = compared(long, look, "late")
+    expect(page.get_by_text("after 54,005 characters")).to_be_visible()
+    for mark in ("delta", "gamma"):
+        expect(page.locator("mark", has_text=re.compile(f"^{mark}$"))).to_be_in_viewport()
+    expect(page.locator(".side.base mark")).to_have_text("delta")  # the better one is the base
+    assert page.locator("mark").count() == 2
+    shoot(page, "long-compare")
+    assert page.wrong == []
+
+
+def test_j_goes_from_place_to_place_inside_a_long_message(long: Served, look: Look) -> None:
+    page = compared(long, look, "two")
+    expect(page.locator(".side.base mark").first).to_have_text("One way")
+    expect(page.locator(".side.base mark").first).to_be_in_viewport()
+    page.keyboard.press("j")
+    expect(page.locator("mark", has_text=re.compile("^alpha$"))).to_be_in_viewport()
+    expect(page.locator("mark", has_text=re.compile("^beta$"))).to_be_in_viewport()
+    page.keyboard.press("k")
+    expect(page.locator(".side.base mark").first).to_be_in_viewport()
+    expect(page.get_by_text("compared roughly")).to_have_count(0)
+    assert page.wrong == []
+
+
+def test_a_comparison_that_is_not_exact_says_so(long: Served, look: Look, shoot: Shoot) -> None:
+    page = compared(long, look, "other")
+    expect(page.get_by_text("compared roughly")).to_be_visible()
+    expect(page.get_by_text("first divergence")).to_be_in_viewport()
+    shoot(page, "long-compare-rough")
     assert page.wrong == []

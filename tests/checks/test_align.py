@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollscope.checks import matching
 from rollscope.checks.align import align, word_diff
+from rollscope.checks.matching import Steps
 from rollscope.model import Message, Part, Rollout, ToolCall
 
 
@@ -74,3 +79,71 @@ def test_a_very_long_text_is_compared_by_lines_first() -> None:
     b = a.replace("line 2500 of", "line 2500 in").replace("line 9 ", "row 9 ")
     pieces = word_diff(a, b)
     assert [p.text for p in pieces if p.kind == "only_a"] == ["line", "of"]
+
+
+def test_two_long_lines_are_compared_by_their_words() -> None:
+    same = "Every word of it is the same. " * 1_800
+    steps = Steps(100_000)
+    pieces = word_diff(
+        f"One way.\n{same}and alpha. {same}", f"No way.\n{same}and beta. {same}", steps
+    )
+    assert [p.text for p in pieces if p.kind == "only_a"] == ["One", "alpha"]
+    assert not steps.ran_out
+
+
+def test_a_blob_is_compared_by_its_ends() -> None:
+    pieces = word_diff("QUJD" * 50_000, "QUJD" * 20_000 + "x" + "QUJD" * 30_000)
+    assert [(p.kind, len(p.text)) for p in pieces] == [
+        ("same", 80_000),
+        ("only_b", 1),
+        ("same", 120_000),
+    ]
+
+
+def test_passages_with_nothing_in_common_differ_as_a_whole() -> None:
+    a = "the " + " ".join(f"alpha{i}" for i in range(200))
+    b = "the " + " ".join(f"beta{i}" for i in range(200))
+    assert [p.kind for p in word_diff(a, b)] == ["same", "only_a", "only_b"]
+
+
+def test_a_comparison_that_would_take_too_long_says_that_it_is_rough() -> None:
+    def saying(seed: int) -> Rollout:
+        chance = random.Random(seed)
+        return rollout(("assistant", "So: " + " ".join(chance.choices("abcdef", k=20_000))))
+
+    (pair,) = align(saying(1), saying(2)).pairs
+    assert pair.rough
+    assert pair.pieces[0].kind == "same"
+    assert pair.pieces[0].text.startswith("So: ")
+    assert not align(saying(1), saying(1)).pairs[0].rough
+
+
+_units = st.lists(st.integers(0, 5), max_size=14)
+
+
+@given(_units, _units, st.sampled_from((0, 3, 200)), st.sampled_from((3, 10_000)))
+def test_matching_finds_as_much_as_there_is(
+    a: list[int], b: list[int], cheap: int, steps: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "_CHEAP", cheap)
+        blocks = list(matching.matching(a, b, Steps(steps)))
+    i = j = 0
+    for x, y, size in blocks:
+        assert x >= i
+        assert y >= j
+        assert a[x : x + size] == b[y : y + size] != []
+        i, j = x + size, y + size
+    if (cheap, steps) == (200, 10_000):
+        assert sum(size for *_, size in blocks) == _longest(a, b)
+
+
+def _longest(a: list[int], b: list[int]) -> int:
+    """The textbook's longest common subsequence."""
+    before = [0] * (len(b) + 1)
+    for x in a:
+        now = [0]
+        for j, y in enumerate(b):
+            now.append(before[j] + 1 if x == y else max(now[j], before[j + 1]))
+        before = now
+    return before[-1]

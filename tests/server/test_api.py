@@ -205,7 +205,8 @@ def test_neighbours_lead_to_the_same_task_at_other_steps(site: Served) -> None:
 def test_compare_tells_where_two_rollouts_part(site: Served) -> None:
     good = _id(site, "task:q-1 step:5 reward:1")
     bad = _id(site, "task:q-1 step:5 reward:0")
-    compared = site.get("compare", ids=f"{good},{bad}")
+    compared = site.get("compare", ids=f"{bad},{good}")
+    assert [row["id"] for row in compared["rows"]] == [good, bad]  # held against the better one
     assert compared["aligned"][0]["same"]
     first = compared["first"]
     assert not compared["aligned"][first["row"]]["same"]
@@ -221,7 +222,7 @@ def test_compare_takes_more_than_two(site: Served) -> None:
 
 
 def test_compare_shows_messages_that_only_one_has(site: Served) -> None:
-    short, long = _id(site, "task:failed"), _id(site, "task:tree")
+    short, long = _id(site, "task:failed"), _id(site, "task:parts")
     compared = site.get("compare", ids=f"{short},{long}")
     lonely = [row for row in compared["aligned"] if row["sides"][0]["n"] is None]
     assert lonely and all(not row["same"] for row in lonely)

@@ -2,15 +2,15 @@
 
 One alignment serves `rollscope diff`, the HTTP API, the compare page and notebooks. Messages are
 paired turn by turn: equal ones first, then those between two equal ones, in order and role with
-role. Inside a pair that differs, words are compared. Nothing is guessed from position alone; a
-message without a partner stands alone.
+role. Inside a pair that differs, lines are compared, then sentences, then words. Nothing is guessed
+from position alone; a message without a partner stands alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 import msgspec
@@ -18,12 +18,24 @@ import msgspec
 from ..model import Message, Rollout, show
 from ..model.chat import as_text
 from ..model.conversation import tool_calls
+from .matching import Block, Steps, common_prefix, matching
 
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+_SENTENCES = re.compile(r"[^.!?\n]*[.!?\n]+\s*|[^.!?\n]+")
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]", re.UNICODE)
 
-_MAX_CELLS = 4_000_000
-"""A comparison of n words with m words costs up to n·m; beyond this, lines are compared
-first and words only inside lines that differ (20 ms against 3 s for 8,000 words)."""
+_SHORT = 4_000
+"""Texts of fewer characters are compared by words at once."""
+
+_ENOUGH = 60
+"""Two passages of more words than this are compared by words only if they share a quarter of them:
+else words that happen to be the same are marked as if they said the same."""
+
+_BLOB = 1_000
+"""A word of more characters is no word: what is compared is where it begins and ends alike."""
+
+STEPS = 1_000_000
+"""What one comparison may cost, see `checks.matching` (half a second)."""
 
 Kind = Literal["same", "only_a", "only_b"]
 
@@ -43,6 +55,8 @@ class Pair(msgspec.Struct, frozen=True):
     same: bool
     pieces: list[Words]
     """Word by word, only when both are there and differ."""
+    rough: bool = False
+    """The texts are so long and so different that not all of their words were compared."""
 
 
 class Divergence(msgspec.Struct, frozen=True):
@@ -91,7 +105,7 @@ class Alignment(msgspec.Struct, frozen=True):
         return show.side_by_side(rows) + listed
 
 
-def align(a: Rollout, b: Rollout) -> Alignment:
+def align(a: Rollout, b: Rollout, steps: int = STEPS) -> Alignment:
     """Lay two rollouts beside each other.
 
     >>> say = lambda text: [Message(role="assistant", content=text)]
@@ -99,8 +113,15 @@ def align(a: Rollout, b: Rollout) -> Alignment:
     >>> found.divergence.offset
     8
     """
-    pairs = [_pair(a, b, i, j) for i, j in _partners(a.messages, b.messages)]
-    return Alignment(pairs, _divergence(a, b, pairs), field_differences(a, b))
+    left = Steps(steps)
+    said = [[text_of(m) for m in rollout.messages] for rollout in (a, b)]
+    keys = [
+        [(m.role, m.name, text) for m, text in zip(rollout.messages, texts, strict=True)]
+        for rollout, texts in zip((a, b), said, strict=True)
+    ]
+    partners = _partners(keys[0], keys[1], Steps(steps))
+    pairs = [_pair(keys[0], keys[1], i, j, left) for i, j in partners]
+    return Alignment(pairs, _divergence(said[0], said[1], pairs), field_differences(a, b))
 
 
 def text_of(message: Message) -> str:
@@ -143,130 +164,139 @@ def field_differences(a: Rollout, b: Rollout) -> list[Difference]:
     return found
 
 
-def word_diff(a: str, b: str) -> list[Words]:
+def word_diff(a: str, b: str, steps: Steps | None = None) -> list[Words]:
     """The equal and the different words, in order. Joined, the pieces give both texts."""
-    words_a, words_b = _WORDS.findall(a), _WORDS.findall(b)
-    start = _common_prefix(words_a, words_b)
-    end = _common_prefix(words_a[start:][::-1], words_b[start:][::-1])
-    pieces = [Words("same", "".join(words_a[:start]))]
-    pieces += _middle_diff(words_a[start : len(words_a) - end], words_b[start : len(words_b) - end])
-    pieces.append(Words("same", "".join(words_a[len(words_a) - end :])))
-    return list(_merged(pieces))
+    by = _BY[-1:] if len(a) + len(b) <= _SHORT else _BY
+    return list(_merged(_differing(a, b, by, steps or Steps(STEPS))))
 
 
 # -- pairing ---------------------------------------------------------------------------
 
+_Key = tuple[str, str | None, str]
+"""Role, name and text of a message."""
+
 
 def _partners(
-    a: Sequence[Message], b: Sequence[Message]
+    a: Sequence[_Key], b: Sequence[_Key], steps: Steps
 ) -> Iterator[tuple[int | None, int | None]]:
-    keys_a, keys_b = [_key(m) for m in a], [_key(m) for m in b]
-    matcher = SequenceMatcher(None, keys_a, keys_b, autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag == "equal":
-            yield from zip(range(i1, i2), range(j1, j2), strict=True)
+    for x, y, equal in _laid_out(matching(a, b, steps), len(a), len(b)):
+        if equal:
+            yield from zip(x, y, strict=True)
         else:
-            yield from _between(a, b, range(i1, i2), range(j1, j2))
+            yield from _between(a, b, x, y, steps)
 
 
 def _between(
-    a: Sequence[Message], b: Sequence[Message], left: range, right: range
+    a: Sequence[_Key], b: Sequence[_Key], left: range, right: range, steps: Steps
 ) -> Iterator[tuple[int | None, int | None]]:
     """Pair the messages between two equal ones, in order and role with role."""
-    roles = SequenceMatcher(
-        None,
-        [(a[i].role, a[i].name) for i in left],
-        [(b[j].role, b[j].name) for j in right],
-        autojunk=False,
-    )
-    for tag, i1, i2, j1, j2 in roles.get_opcodes():
-        if tag == "equal":
-            yield from zip(left[i1:i2], right[j1:j2], strict=True)
+    roles = matching([a[i][:2] for i in left], [b[j][:2] for j in right], steps)
+    for x, y, equal in _laid_out(roles, len(left), len(right)):
+        mine, theirs = left[x.start : x.stop], right[y.start : y.stop]
+        if equal:
+            yield from zip(mine, theirs, strict=True)
         else:
-            yield from ((i, None) for i in left[i1:i2])
-            yield from ((None, j) for j in right[j1:j2])
+            yield from ((i, None) for i in mine)
+            yield from ((None, j) for j in theirs)
 
 
-def _key(message: Message) -> tuple[Any, ...]:
-    return (message.role, message.name, text_of(message))
+def _laid_out(blocks: Iterator[Block], n: int, m: int) -> Iterator[tuple[range, range, bool]]:
+    """Equal blocks and what lies between them, in order."""
+    i = j = 0
+    for x, y, size in (*blocks, (n, m, 0)):
+        if i < x or j < y:
+            yield range(i, x), range(j, y), False
+        if size:
+            yield range(x, x + size), range(y, y + size), True
+        i, j = x + size, y + size
 
 
-def _pair(a: Rollout, b: Rollout, i: int | None, j: int | None) -> Pair:
+def _pair(a: Sequence[_Key], b: Sequence[_Key], i: int | None, j: int | None, steps: Steps) -> Pair:
     if i is None or j is None:
         return Pair(i, j, False, [])
-    x, y = a.messages[i], b.messages[j]
-    if _key(x) == _key(y):
+    if a[i] == b[j]:
         return Pair(i, j, True, [])
-    return Pair(i, j, False, word_diff(text_of(x), text_of(y)))
+    own = Steps(steps.left)
+    pieces = word_diff(a[i][2], b[j][2], own)
+    steps.left = own.left
+    return Pair(i, j, False, pieces, own.ran_out)
 
 
-def _divergence(a: Rollout, b: Rollout, pairs: list[Pair]) -> Divergence | None:
+def _divergence(a: list[str], b: list[str], pairs: list[Pair]) -> Divergence | None:
     for number, pair in enumerate(pairs):
         if pair.same:
             continue
         offset = 0
         if pair.a is not None and pair.b is not None:
-            offset = _common_prefix(text_of(a.messages[pair.a]), text_of(b.messages[pair.b]))
+            offset = common_prefix(a[pair.a], b[pair.b])
         return Divergence(number, pair.a, pair.b, offset)
     return None
 
 
 # -- words -----------------------------------------------------------------------------
 
+_BY = (_LINES, _SENTENCES, _WORDS)
 
-def _middle_diff(a: list[str], b: list[str]) -> list[Words]:
-    if len(a) * len(b) <= _MAX_CELLS:
-        return _sequence_diff(a, b)
-    lines_a, lines_b = ("".join(words).splitlines(True) for words in (a, b))
-    pieces = []
-    matcher = SequenceMatcher(None, lines_a, lines_b)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        text_a, text_b = "".join(lines_a[i1:i2]), "".join(lines_b[j1:j2])
-        words_a, words_b = _WORDS.findall(text_a), _WORDS.findall(text_b)
-        if tag == "equal":
-            pieces.append(Words("same", text_a))
-        elif len(words_a) * len(words_b) <= _MAX_CELLS:
-            pieces += _sequence_diff(words_a, words_b)
+
+def _differing(a: str, b: str, by: tuple[re.Pattern[str], ...], steps: Steps) -> Iterator[Words]:
+    """Compared by lines; what differs, by sentences; and what differs there, by words."""
+    units = by[0].findall(a), by[0].findall(b)
+    last = by[0] is _WORDS
+    enough = Steps(0) if last and not _alike(*units) else steps
+    for x, y, equal in _laid_out(matching(*units, enough), len(units[0]), len(units[1])):
+        mine = "".join(units[0][x.start : x.stop])
+        theirs = "".join(units[1][y.start : y.stop])
+        if equal:
+            yield Words("same", mine)
+        elif mine and theirs and not last:
+            yield from _differing(mine, theirs, by[1:], steps)
+        elif min(len(mine), len(theirs)) > _BLOB * max(len(x), len(y)):
+            yield from _blobs(mine, theirs)
         else:
-            pieces += [Words("only_a", text_a), Words("only_b", text_b)]
-    return pieces
+            yield from (Words("only_a", mine), Words("only_b", theirs))
 
 
-def _sequence_diff(a: list[str], b: list[str]) -> list[Words]:
-    pieces = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pieces.append(Words("same", "".join(a[i1:i2])))
+def _blobs(a: str, b: str) -> Iterator[Words]:
+    """Where they begin and end alike."""
+    for x, y, equal in _laid_out(matching(a, b, Steps(0)), len(a), len(b)):
+        if equal:
+            yield Words("same", a[x.start : x.stop])
         else:
-            pieces += [Words("only_a", "".join(a[i1:i2])), Words("only_b", "".join(b[j1:j2]))]
-    return pieces
+            yield from (Words("only_a", a[x.start : x.stop]), Words("only_b", b[y.start : y.stop]))
 
 
-def _merged(pieces: list[Words]) -> Iterator[Words]:
-    last: Words | None = None
+def _alike(a: list[str], b: list[str]) -> bool:
+    """Do they share enough words to be compared word by word?"""
+    words = [Counter(word for word in side if not word.isspace()) for side in (a, b)]
+    count = min(side.total() for side in words)
+    return count <= _ENOUGH or (words[0] & words[1]).total() * 4 >= count
+
+
+def _merged(pieces: Iterator[Words]) -> Iterator[Words]:
+    """Runs as long as can be. A space between two words that both differ is no text in common."""
+    runs: list[list[str]] = []  # what is the same, then what only one side has
     for piece in pieces:
-        if not piece.text:
-            continue
-        if last is not None and last.kind == piece.kind:
-            last = Words(last.kind, last.text + piece.text)
-            continue
-        if last is not None:
-            yield last
-        last = piece
-    if last is not None:
-        yield last
-
-
-def _common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Length of the shared beginning, found by halving: no loop over items."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
+        if piece.kind == "same":
+            if not runs or runs[-1][1] or runs[-1][2]:
+                runs.append(["", "", ""])
+            runs[-1][0] += piece.text
+        elif piece.text:
+            if not runs:
+                runs.append(["", "", ""])
+            runs[-1][1 if piece.kind == "only_a" else 2] += piece.text
+    joined: list[list[str]] = []
+    for same, mine, theirs in runs:
+        last = joined[-1] if joined else ["", "", ""]
+        if same == " " and all((mine, theirs, last[1], last[2])):
+            last[1] += same + mine
+            last[2] += same + theirs
         else:
-            high = middle - 1
-    return low
+            joined.append([same, mine, theirs])
+    kinds: tuple[Kind, ...] = ("same", "only_a", "only_b")
+    for run in joined:
+        for kind, text in zip(kinds, run, strict=True):
+            if text:
+                yield Words(kind, text)
 
 
 def _equal(x: Any, y: Any) -> bool:

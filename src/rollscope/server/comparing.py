@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 
 from ..checks import align
-from ..checks.align import Words, text_of
+from ..checks.align import STEPS, Words, text_of
 from ..model import Message, Rollout
 from ..model.normalise import finite
 from . import params as p
@@ -17,13 +18,23 @@ from .rows import thin
 
 
 def compare(desk: Desk, ask: p.CompareOf) -> s.Compared:
-    """Two or more rollouts, aligned by turn; the first is what the others are held against."""
+    """Two or more rollouts, aligned by turn. The best comes first: the others are held against it,
+    so that what is right is not marked as wrong."""
     ids = [id for id in ask.ids.split(",") if id]
     if not 2 <= len(ids) <= 8:
         raise ValueError(f"compare takes two to eight ids, not {len(ids)}")
-    rollouts = [desk.rollout(id) for id in ids]
-    alignments = [align(rollouts[0], other) for other in rollouts[1:]]
-    return _compared(desk, ids, rollouts, alignments)
+    asked = [(id, desk.rollout(id)) for id in ids]
+    best = max(asked, key=lambda one: _goodness(one[1]))
+    ordered = [best, *(one for one in asked if one is not best)]
+    rollouts = [rollout for _, rollout in ordered]
+    steps = STEPS // (len(rollouts) - 1)
+    alignments = [align(rollouts[0], other, steps) for other in rollouts[1:]]
+    return _compared(desk, [id for id, _ in ordered], rollouts, alignments)
+
+
+def _goodness(rollout: Rollout) -> float:
+    reward = rollout.reward
+    return reward if reward is not None and math.isfinite(reward) else -math.inf
 
 
 def _compared(
@@ -41,6 +52,7 @@ def _compared(
         rows=[thin(desk.opened(r.id or id).row) for id, r in zip(ids, rollouts, strict=True)],
         aligned=rows,
         first=None if first is None else s.FirstDifference(row=first, char=min(offsets, default=0)),
+        rough=any(pair.rough for a in alignments for pair in a.pairs),
         differences=[
             s.DifferingField(key=name, values=finite(msgspec.to_builtins(values)))
             for name, values in fields.items()
@@ -106,18 +118,39 @@ def _side(n: int, message: Message, words: list[s.ShownWords]) -> s.Side:
     return s.Side(n=n, role=message.role, name=message.name, words=words)
 
 
-SHOWN = 60_000
+AROUND = 1_000
+"""Characters that are shown of equal text before and after what differs."""
+
+OWN = 10_000
+"""Characters that are shown of either end of a text that only one has."""
+
+SHOWN = 200_000
 """Characters of one message that a comparison carries."""
 
 
 def _whole(message: Message) -> list[s.ShownWords]:
-    return [s.ShownWords(same=True, text=text_of(message)[:SHOWN])]
+    return _shown([(True, text_of(message))], OWN)
 
 
 def _words(pieces: list[Words], own: str) -> list[s.ShownWords]:
-    shown, words = 0, []
-    for piece in pieces:
-        if piece.kind in ("same", own) and shown < SHOWN:
-            words.append(s.ShownWords(same=piece.kind == "same", text=piece.text[: SHOWN - shown]))
-            shown += len(piece.text)
+    return _shown([(p.kind == "same", p.text) for p in pieces if p.kind in ("same", own)], AROUND)
+
+
+def _shown(runs: list[tuple[bool, str]], around: int) -> list[s.ShownWords]:
+    """What of it the page shows: long runs without their middle, and how long that is."""
+    words: list[s.ShownWords] = []
+    left = SHOWN
+    for number, (same, text) in enumerate(runs):
+        before = after = around if same else OWN
+        if same and len(runs) > 1:
+            before, after = before * (number > 0), after * (number < len(runs) - 1)
+        if left < before + after:
+            rest = sum(len(run) for _, run in runs[number:])
+            return [*words, s.ShownWords(same=same, skipped=rest)]
+        kept = [text] if len(text) <= before + after else [text[:before], text[len(text) - after :]]
+        left -= sum(map(len, kept))
+        skipped = len(text) - sum(map(len, kept))
+        middle = [s.ShownWords(same=same, skipped=skipped)] if skipped else []
+        ends = [s.ShownWords(same=same, text=each) for each in kept]
+        words += [w for w in (*ends[:1], *middle, *ends[1:]) if w.text or w.skipped]
     return words

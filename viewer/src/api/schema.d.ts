@@ -266,7 +266,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Two or more rollouts, aligned by turn; the first is what the others are held against. */
+        /** Two or more rollouts, aligned by turn. The best comes first: the others are held against it, */
         get: operations["compare"];
         put?: never;
         post?: never;
@@ -1040,6 +1040,8 @@ export interface components {
             aligned: components["schemas"]["Aligned"][];
             /** @default null */
             first: components["schemas"]["FirstDifference"] | null;
+            /** @default false */
+            rough: boolean;
             /** @default [] */
             differences: components["schemas"]["DifferingField"][];
         };
@@ -1067,11 +1069,15 @@ export interface components {
         };
         /**
          * ShownWords
-         * @description A run of text: `same` as in the rollouts beside it, or only its own.
+         * @description A run of text: `same` as in the rollouts beside it, or only its own. Instead of the middle of
+         *         a long one stands how many characters were `skipped`.
          */
         ShownWords: {
             same: boolean;
+            /** @default  */
             text: string;
+            /** @default 0 */
+            skipped: number;
         };
         /**
          * FirstDifference

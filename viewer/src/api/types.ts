@@ -75,6 +75,7 @@ export interface Checks {
 export type Compared = Schemas["Compared"];
 export type Aligned = Schemas["Aligned"];
 export type Side = Schemas["Side"];
+export type ShownWords = Schemas["ShownWords"];
 export type Hit = Schemas["Hit"];
 export type Hits = Schemas["Hits"];
 export type ListedKey = Schemas["ListedKey"];

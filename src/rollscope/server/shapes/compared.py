@@ -17,10 +17,12 @@ class DifferingField(msgspec.Struct, kw_only=True):
 
 
 class ShownWords(msgspec.Struct, kw_only=True):
-    """A run of text: `same` as in the rollouts beside it, or only its own."""
+    """A run of text: `same` as in the rollouts beside it, or only its own. Instead of the middle of
+    a long one stands how many characters were `skipped`."""
 
     same: bool
-    text: str
+    text: str = ""
+    skipped: int = 0
 
 
 class Side(msgspec.Struct, kw_only=True):
@@ -50,4 +52,6 @@ class Compared(msgspec.Struct, kw_only=True):
     rows: list[RolloutRow]
     aligned: list[Aligned]
     first: FirstDifference | None = None
+    rough: bool = False
+    """Texts so long and so different that not all of their words were compared."""
     differences: list[DifferingField] = []
