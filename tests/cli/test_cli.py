@@ -160,6 +160,11 @@ def test_group_and_task_and_diff(cli: Any) -> None:
     assert cli("diff", good, good).code == 0
 
 
+def test_diff_says_without_colours_which_words_are_whose(cli: Any) -> None:
+    good, bad = first(cli, "reward:1 step:0 task:q-1"), first(cli, "reward:0 step:0 task:q-1")
+    assert "It is [-4-]{+5, " in cli("diff", good, bad).out
+
+
 def test_tail_once_prints_the_newest(cli: Any) -> None:
     assert len(cli("tail", "--once", "--json", "--limit", "3").rows) == 3
 

@@ -115,9 +115,12 @@ def table(rows: Iterable[Any], columns: Sequence[Column]) -> int:
         for column, shown in zip(columns, zip(*cells, strict=True), strict=True)
     ]
     free = [i for i, column in enumerate(columns) if column.width is None]
-    taken = sum(w for i, w in enumerate(widths) if i not in free) + gap * (len(columns) - 1)
-    for i in free:
-        widths[i] = min(widths[i], max(8, (out.width - taken) // len(free)))
+    left = (
+        out.width - gap * (len(columns) - 1) - sum(w for i, w in enumerate(widths) if i not in free)
+    )
+    for n, i in enumerate(sorted(free, key=lambda i: widths[i])):  # the widest get what is left
+        widths[i] = min(widths[i], max(8, left // (len(free) - n)))
+        left -= widths[i]
     grid = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, gap, 0, 0))
     for column, width in zip(columns, widths, strict=True):
         grid.add_column(column.title, no_wrap=True, overflow="ellipsis", width=width)

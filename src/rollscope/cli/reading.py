@@ -81,9 +81,13 @@ def _pieces(pieces: list[Words], full: bool) -> Text:
         kind, words = piece.kind, render.safe(piece.text)
         if kind == "same" and not full and len(words) > 300:
             words = f"{words[:120]} … {len(words) - 240:,} the same … {words[-120:]}"
-        style = {"same": "", "only_a": "red strike", "only_b": "green underline"}[kind]
-        text.append(words, style=style)
+        before, after, style = _MARKS[kind]
+        text.append(f"{before}{words}{after}", style=style)
     return text
+
+
+_MARKS = {"same": ("", "", ""), "only_a": ("[-", "-]", "red"), "only_b": ("{+", "+}", "green")}
+"""Around words, as `git diff --word-diff` has them: a pipe has no colours, and not all eyes do."""
 
 
 def _place(n: int | None) -> str:
