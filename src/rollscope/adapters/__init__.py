@@ -11,6 +11,7 @@ Modules with a leading underscore are shared by all adapters:
 - `_decode`: token ids to text with the end of each token, exact to the byte;
 - `_messages`: a flat row of ids and a mask to messages; `_rows`: several rows of one rollout;
 - `_arrays`: one device-to-host copy per tensor per batch;
+- `_settings`: a trainer's settings, noted in the writer's file;
 - `_trainers`: the trainers with their versions, and what to type;
 - `_launch`: runs a program that the user does not own;
 - `_imports`: wait for a module without importing it; `_repeats`: names that are used twice;

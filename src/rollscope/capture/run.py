@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..model import Fact, Message, Rollout, chat, keyed_id, prompt_task, wire
+from ..model.algorithm import Algorithm
 from ..model.conversation import prompt_size
 from ..model.identity import id_maker
 from ..model.normalise import text
@@ -46,6 +47,7 @@ class Run:
         self.streams = setup.streams
         self._sampler = Sampler(setup.sample) if setup.sample is not None else None
         self._adapters: list[Adapter] = []
+        self._algorithm: Algorithm | None = None
         self.before_finish: list[Callable[[], None]] = []
         """Called by `finish`: what adapters have taken and not handed over yet."""
         self.is_own = False
@@ -88,6 +90,7 @@ class Run:
             rollscope=setup.version,
             adapters=self._adapters,
             config=setup.config,
+            algorithm=self._algorithm,
             sample=setup.sample,
             forwarded_to=list(setup.sinks),
         )
@@ -329,6 +332,11 @@ class Run:
         else:
             known.version = version or known.version
             known.seams += [seam for seam in seams if seam not in known.seams]
+
+    def note_algorithm(self, algorithm: Algorithm) -> None:
+        """Note what the trainer's settings say, for the writer's file."""
+        if algorithm != Algorithm():
+            self._algorithm = self._background.log.info.algorithm = algorithm
 
     @guard("run.start")
     def start(self, had_ended: bool = False) -> None:

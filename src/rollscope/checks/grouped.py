@@ -7,6 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from ..query import Store
 from ..store.tables import rows
 from .habits import Habits, habits
@@ -28,7 +30,9 @@ def look_at_groups(
     store: Store, groups: Sequence[UnlookedGroup], panel: Panel
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows of the two tables about the members of these groups of one run."""
+    project, run = groups[0].place
     usual = habits(store, groups[0].place)
+    algorithms: dict[str, Mapping[str, Any]] = {}
     with store.reader.cursor() as db:
         db.execute("CREATE TEMP TABLE todo (id VARCHAR, number INTEGER, place INTEGER)")
         db.execute(
@@ -44,18 +48,27 @@ def look_at_groups(
             "WHERE c.subject = 'rollout' ORDER BY t.number, t.place",
         )
         for number, members in groupby(found, key=itemgetter("number")):
-            yield from _of_group(groups[number], list(members), usual, panel)
+            together = list(members)
+            launch = together[0]["launch"]
+            if launch not in algorithms:
+                told = store.algorithm(run, launch, project=project)
+                algorithms[launch] = {} if told is None else msgspec.to_builtins(told)
+            yield from _of_group(groups[number], together, usual, panel, algorithms[launch])
 
 
 def _of_group(
-    todo: UnlookedGroup, found: list[dict[str, Any]], usual: Habits, panel: Panel
+    todo: UnlookedGroup,
+    found: list[dict[str, Any]],
+    usual: Habits,
+    panel: Panel,
+    algorithm: Mapping[str, Any],
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     members = [
         Member(row, frozenset(row["found"]), frozenset(row["unobserved"]), row["digest"] or {})
         for row in found
     ]
     first = members[0].row
-    group = OneGroup(members, usual.size(first), todo.is_settled, {}, usual.about(first))
+    group = OneGroup(members, usual.size(first), todo.is_settled, algorithm, usual.about(first))
     answers = panel.group(group)
     for member in members:
         answer, row = answers[member.id], member.row

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rollscope.store.writers import is_gone
+from rollscope.model.algorithm import Algorithm
+from rollscope.store.writers import is_gone, read_infos
 
 from .engine import Engine
 from .sql import Sql
@@ -65,3 +66,17 @@ def live(writers: Iterable[WriterInfo]) -> set[tuple[str, str]]:
         for writer in writers
         if writer.finished is None and writer.launch != LABELS and not is_gone(writer)
     }
+
+
+def algorithm(
+    known: Iterable[RunInfo], run: str, launch: str | None, project: str | None
+) -> Algorithm | None:
+    """What the newest writer that knows the trainer's settings says, of a launch or of the run."""
+    told = [
+        writer
+        for info in known
+        if info.run == run and project in (None, info.project)
+        for writer in read_infos(info.directory).values()
+        if writer.algorithm is not None and launch in (None, writer.launch)
+    ]
+    return max(told, key=lambda writer: writer.started).algorithm if told else None

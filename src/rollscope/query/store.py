@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollscope.model import Finding, Message, Rollout, Span
+from rollscope.model.algorithm import Algorithm
 from rollscope.model.solved import SOLVED, Kind
 
 from . import facets as counted
@@ -81,6 +82,16 @@ class Store:
         """The runs, with their projects, counts and times; the newest last."""
         self.reader.refresh()
         return run_list.runs(self.engine, self.reader.runs())
+
+    def algorithm(
+        self, run: str, launch: str | None = None, *, project: str | None = None
+    ) -> Algorithm | None:
+        """What the trainer's settings say about rewards, advantages and the loss.
+
+        Those of a launch, or else of the newest one. None: no adapter knows them.
+        """
+        self.reader.refresh()
+        return run_list.algorithm(self.reader.runs(), run, launch, project)
 
     def live_runs(self) -> set[tuple[str, str]]:
         """Project and name of each run that a process is still writing to."""

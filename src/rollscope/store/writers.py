@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from ..model.algorithm import Algorithm
 from ..model.identity import base32
 from ..model.normalise import plain, text
 from ..model.schema import VERSION
@@ -116,6 +117,8 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     python: str = msgspec.field(default_factory=platform.python_version)
     adapters: list[Adapter] = msgspec.field(default_factory=list)
     config: Any = None
+    algorithm: Algorithm | None = None
+    """What the trainer's settings say. None: this process does not know them."""
     sample: Any = None
     counters: Counters = msgspec.field(default_factory=Counters)
     problems: list[WriterProblem] = msgspec.field(default_factory=list)

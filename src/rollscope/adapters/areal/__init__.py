@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import capture
 from .._record import installed
+from .._settings import note
 from .agent import agent
 from .convert import EngineCall as Call
 from .convert import convert
 from .files import read, recognise
+from .settings import algorithm
 from .workflows import traced, traced_agent, traced_workflow
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def attach(trainer: _Trainer) -> _Trainer:
         ):
             config = getattr(trainer, "config", None)
             names = [getattr(config, n, None) for n in ("experiment_name", "trial_name")]
-            recorder.attach(*(name or None for name in names))
+            if recorder.attach(*(name or None for name in names)):
+                note("areal", recorder.run, algorithm, config)
     return trainer
 
 

@@ -27,7 +27,9 @@ from .._arrays import numbers, on_host
 from .._record import Later, converted
 from .._repeats import Repeats
 from .._seam import Seams, Watching
+from .._settings import note
 from .convert import convert_group
+from .settings import algorithm
 
 MODULE = "open_instruct.data_loader"
 SEAMS = (
@@ -79,6 +81,7 @@ class DataRecorder:
         self.run: capture.Run | None = None
         self.project: str | None = None
         self.name: str | None = None
+        self.parsed: tuple[Any, ...] = ()
 
     def joined(self) -> capture.Run | None:
         if self.run is None or not self.run.is_on:
@@ -89,6 +92,7 @@ class DataRecorder:
                 seams=SEAMS,
                 asked=True,
             )
+            note("open-instruct", self.run, algorithm, self.parsed)
             self.later = Later.of("open-instruct", self.run) if self.run is not None else None
         return self.run
 
@@ -167,6 +171,7 @@ class DataRecorder:
     def options(self) -> Watching:
         """`parse_args_into_dataclasses`: the project is an option of open-instruct's parser."""
         parsed = yield
+        self.parsed = tuple(parsed)
         found = [getattr(p, "wandb_project", None) for p in parsed]
         self.project = next((name for name in found if name), self.project)
 

@@ -22,8 +22,10 @@ from typing import Any, TypeVar
 from ... import capture
 from ...capture.cluster import share
 from .._record import installed
+from .._settings import note
 from .convert import convert
 from .hook import SkyRLRecorder
+from .settings import algorithm
 
 __all__ = ["attach", "convert", "main", "traced"]
 
@@ -43,7 +45,8 @@ def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = N
         if recorder.fits(recorder.watchers(), "SkyRL", installed("skyrl"), supported=_SUPPORTED):
             cfg = trainer.cfg  # type: ignore[attr-defined]
             names = project or cfg.trainer.project_name, run or cfg.trainer.run_name
-            recorder.attach(*names, _config(cfg))
+            if recorder.attach(*names, _config(cfg)):
+                note("skyrl", recorder.run, algorithm, cfg)
     return trainer
 
 

@@ -12,7 +12,9 @@ from ... import capture
 from ...capture import Run, guard
 from .._arrays import numbers
 from .._record import Later, converted
+from .._settings import note
 from .convert import FIELDS, convert, flat, number_of
+from .settings import algorithm
 
 _DROPPED = "not in the batch: the dynamic sampling filter dropped it, or there were too many"
 
@@ -70,7 +72,7 @@ def log_eval(
 
 def _join(args: Any) -> Run | None:
     """Naming these functions on slime's command line counts as asking."""
-    return capture.join(
+    run = capture.join(
         _first(args, "wandb_project", "tb_project_name") or "slime",
         _first(args, "wandb_group", "tb_experiment_name", "wandb_run_id"),
         adapter="slime",
@@ -82,6 +84,8 @@ def _join(args: Any) -> Run | None:
         asked=True,
         config=vars(args),
     )
+    note("slime", run, algorithm, args)
+    return run
 
 
 def _first(args: Any, *names: str) -> str | None:

@@ -32,8 +32,10 @@ from ...model import Error
 from ...model.normalise import as_error
 from .._record import Later, converted
 from .._seam import Seams, Watcher, Watching
+from .._settings import note
 from . import loop
 from .convert import Action, GroupPlace, Notes, Turn, convert, convert_failed
+from .settings import algorithm
 
 _VERSION = getattr(tinker_cookbook, "__version__", None)
 SEAMS = ("RLDatasetBuilder", "EnvGroupBuilder", "RolloutStrategy")
@@ -58,7 +60,7 @@ def traced(builder: Any, project: str | None, run: str | None) -> Any:
 def join(project: str | None = None, run: str | None = None) -> capture.Run | None:
     """The run. Its name comes from the trainer's own config unless somebody gave one."""
     names = loop.names()
-    return capture.join(
+    run_ = capture.join(
         project or names.project,
         run or names.run,
         adapter="tinker",
@@ -69,6 +71,8 @@ def join(project: str | None = None, run: str | None = None) -> capture.Run | No
         named=bool(project or run),
         anew=loop.begins_anew(),
     )
+    note("tinker", run_, algorithm, names.config)
+    return run_
 
 
 @chz.chz

@@ -82,7 +82,7 @@ def convert(
     tokens = _tokens(completion_ids, prompt_ids, batch_on_host(output or {}, TENSORS), pad)
     if output and None in (known.place for known in tokens):
         problems.append("rows that were generated and not handed on have no advantage")
-    names = _apart(reward_names)
+    names = apart(reward_names)
     columns = {
         name: values
         for name, given in (extra or {}).items()
@@ -225,7 +225,7 @@ def _total(
     return sum(value * float(by_name.get(name, 1.0)) for name, value in parts.items())
 
 
-def _apart(names: Sequence[str]) -> list[str]:
+def apart(names: Sequence[str]) -> list[str]:
     """The names of the reward functions. Several may have one name, for example `reward`."""
     repeats = Repeats()
     return [repeats.unique(name) for name in names]

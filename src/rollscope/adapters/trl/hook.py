@@ -16,8 +16,10 @@ from ...model.normalise import as_error
 from .._arrays import batch_on_host, numbers, on_host
 from .._record import Recorder, converted
 from .._seam import Watcher, Watching
+from .._settings import note
 from .convert import TENSORS, convert
 from .rows import ROW_TENSORS, Learning, Row
+from .settings import algorithm
 
 SUPPORTED = "GRPOTrainer and RLOOTrainer of trl 0.21 to 1.16"
 
@@ -122,6 +124,7 @@ class TrlRecorder(Recorder):
         config = args.to_dict() if hasattr(args, "to_dict") else None
         if not self.join(*self.names[:2], config, named=self.names.named, anew=not is_resumed):
             return False
+        note("trl", self.run, algorithm, self.trainer)
         self.training = max(self.run.trainings[self.adapter] - 1, 0)
         self.counts, self.in_loss, self.learning = {}, [], Learning()
         return True

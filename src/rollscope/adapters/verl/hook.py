@@ -21,9 +21,11 @@ from ...capture import Run, Sample, guard
 from ...capture.settings import setting
 from .._imports import when_imported
 from .._seam import Watcher, in_place_of
+from .._settings import note
 from . import trainer, trainer_legacy, trainer_v1, worker
 from .patching import LOST, seams
 from .recording import attributes, traced
+from .settings import algorithm
 
 BACKEND = "rollscope"
 """The word for `actor_rollout_ref.rollout.trace.backend`."""
@@ -149,6 +151,7 @@ def _consider(config: Any, role: str, asked: bool = False) -> Run | None:
         sample=None if cap is None else Sample(groups_per_step=int(cap)),
     )
     if run is not None:
+        note("verl", run, algorithm, config)
         if _detach not in run.before_finish:
             run.before_finish.append(_detach)
         _patch(role)
