@@ -373,3 +373,19 @@ def test_garbage_that_ends_the_process_is_not_collected_before_all_is_written(
     assert len(reading.rollouts(own_store)) == 500
     (info,) = reading.infos(own_store)
     assert info.finished is not None
+
+
+def test_threads_whose_first_rollouts_come_at_once_never_end_the_process(own_store: Path) -> None:
+    code = """
+        sys.setswitchinterval(1e-6)
+        run = rollscope.init(project="p", run="r")
+        barrier = threading.Barrier(8)
+        def first(n):
+            barrier.wait()
+            run.log(Rollout(task=f"t{n}", messages=[Message(role="user", content="q")]))
+        threads = [threading.Thread(target=first, args=(n,)) for n in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    """
+    children.told(children.start(code))
+    assert sorted(r["task"] for r in reading.rollouts(own_store)) == [f"t{n}" for n in range(8)]

@@ -28,6 +28,7 @@ import msgspec
 from ..model import Rollout
 from ..model.cleaner import Cleaner
 from ..model.grouping import Grouped, group_of
+from ..model.known import known
 from ..model.redact import Redactor
 from ..store import disk
 
@@ -50,6 +51,7 @@ class LineCount(NamedTuple):
     """How much was left out, by reason."""
 
 
+@known
 class ExportPlan(msgspec.Struct, frozen=True):
     """What the export was asked for."""
 
@@ -60,6 +62,7 @@ class ExportPlan(msgspec.Struct, frozen=True):
     redact: tuple[str, ...] = ()
 
 
+@known
 class ExportState(msgspec.Struct):
     """How far the export is."""
 

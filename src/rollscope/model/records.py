@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from . import show
+from .known import known
 from .tokens import Tokens
 
 
@@ -27,6 +28,7 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults
     """What it said."""
 
 
+@known
 class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One call of a tool that a message asks for."""
 
@@ -37,6 +39,7 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defau
     """As the model wrote them: a string (not parsed, not re-ordered) or a JSON value."""
 
 
+@known
 class Part(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One piece of a message whose content is not just text."""
 

@@ -12,9 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from .grouping import name_of
+from .known import known
 from .records import Rollout
 
 
+@known
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Caps on what is recorded, per step and split. None is all, 0 is none.
 

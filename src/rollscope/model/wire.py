@@ -32,6 +32,7 @@ import msgspec
 
 from . import chat
 from .arrays import Arrays, arrays_json, frozen, nbytes
+from .known import known
 from .normalise import finite, normalise, normalise_fact, plain
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
 from .schema import FIELDS, MESSAGES, SPANS, Column
@@ -190,7 +191,9 @@ _PLAIN_MESSAGE: Any = _shape(
     Message, MESSAGES, content=str | None, tool_calls=list[_PLAIN_CALL], **_META
 )
 _PLAIN_SPAN: Any = _shape(Span, SPANS, **_META)
-_PLAIN_ROLLOUT = _shape(Rollout, FIELDS, messages=list[_PLAIN_MESSAGE], spans=list[_PLAIN_SPAN])
+_PLAIN_ROLLOUT = known(
+    _shape(Rollout, FIELDS, messages=list[_PLAIN_MESSAGE], spans=list[_PLAIN_SPAN])
+)
 
 
 def _is_plain(rollout: Rollout, first: int = 0) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
+from ..model.known import known
 from . import comparing, reading, selecting, streams
 from . import shapes as s
 
@@ -24,8 +25,8 @@ class Route:
         self.answerer = answerer
         self.name = answerer.__name__
         self.doc = (answerer.__doc__ or "").partition("\n")[0]
-        self.params: type = list(hints.values())[1]
-        self.body: type | None = hints.get("body")
+        self.params: type = known(list(hints.values())[1])
+        self.body: type | None = known(hints.get("body"))
         self.stream = events is not None
         self.answer: type = events or hints["return"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..model.known import known
 from ..store import small
 from ..store.paths import entries, replace_file
 from . import lock
@@ -33,6 +34,7 @@ class SinkCounts(msgspec.Struct, kw_only=True):
     """Values of metrics that were sent, in all processes."""
 
 
+@known
 class SinkState(msgspec.Struct, kw_only=True):
     """`<run>/sinks/<name>.json`."""
 

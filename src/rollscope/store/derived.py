@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ..model.known import known
 from ..model.schema import DERIVED
 from . import disk, scans, small
 from .paths import entries, is_dir, is_gone
@@ -67,6 +68,7 @@ class Broken(msgspec.Struct, omit_defaults=True):
     """One of the rollouts."""
 
 
+@known
 class DerivedInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`derived.json`."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ..model import schema
+from ..model.known import known
 from . import paths, writers
 
 
@@ -25,6 +26,7 @@ class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Not on the wire: spans of this log that were read before."""
 
 
+@known
 class _First(msgspec.Struct):
     log: Header
 

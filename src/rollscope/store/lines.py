@@ -78,7 +78,7 @@ def _read(
         "path": [glob.escape(str(path))],
         "columns": columns,
         "longest": max(_LONGEST, longest + 1024),
-        "compression": "zstd" if path.suffix == ".zst" else "none",
+        "compression": "zstd" if path.suffix == ".zst" else "uncompressed",
     }
     db.execute(
         f"CREATE OR REPLACE TEMP TABLE staged_lines AS SELECT {picked} FROM read_ndjson($path, "

@@ -15,12 +15,14 @@ from typing import NamedTuple
 import msgspec
 
 from ..model import schema
+from ..model.known import known
 from . import paths, small
 from .units import Unit, read_unit
 
 COVERS = "covers.json"
 
 
+@known
 class Covers(msgspec.Struct, kw_only=True):
     """`merged/<n>/covers.json`."""
 

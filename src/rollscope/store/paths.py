@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..model.known import known
 from ..model.normalise import text
 from ..model.schema import VERSION
 from . import small
@@ -44,6 +45,7 @@ def run_dir(root: Path, project: str, run: str) -> Path:
     return root / encode_name(project) / encode_name(run)
 
 
+@known
 class RunFile(msgspec.Struct, kw_only=True):
     """`run.json`: the true names of a run."""
 

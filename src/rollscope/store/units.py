@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import msgspec
 
 from ..model import schema
+from ..model.known import known
 from . import disk, paths, small
 from .tables import columns, literal, path_literal
 
@@ -80,6 +81,7 @@ class BadRange(msgspec.Struct):
     error: str
 
 
+@known
 class UnitInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`segment.json`."""
 

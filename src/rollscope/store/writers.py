@@ -20,6 +20,7 @@ import msgspec
 
 from ..model.algorithm import Algorithm
 from ..model.identity import base32
+from ..model.known import known
 from ..model.normalise import plain, text
 from ..model.schema import VERSION
 from . import small
@@ -79,6 +80,7 @@ class Counters(msgspec.Struct, kw_only=True):
     """Late facts, metrics and pieces of open rollouts lost, by reason."""
 
 
+@known
 class WriterInfo(msgspec.Struct, kw_only=True):
     """`writers/<writer>.json`."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ...model.known import known
 from ...query.facets import Histogram
 from ...query.findings import CheckCount
 from ...query.overview import Failure, StepNumbers, Tally
@@ -13,6 +14,7 @@ from ...query.tasks import Task
 from .rows import Number, RolloutRow
 
 
+@known
 class ListedRun(msgspec.Struct, kw_only=True):
     """A run as `query.runs.RunSummary` tells it, but for where it lies on disk."""
 

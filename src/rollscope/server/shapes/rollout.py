@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ...model import ToolCall
+from ...model.known import known
 from ...model.passages import Passage
 from ...query import groups
 from ...query.hits import Hit
@@ -29,6 +30,7 @@ class Outline(msgspec.Struct, kw_only=True):
     reward: list[Number]
 
 
+@known
 class ShownCall(ToolCall, omit_defaults=False):
     """A call of a tool; all its fields are there, also those that are not known."""
 
@@ -82,6 +84,7 @@ class Bodies(msgspec.Struct, kw_only=True):
     messages: list[Body]
 
 
+@known
 class ShownFinding(msgspec.Struct, kw_only=True):
     """What a check found about the rollout."""
 
@@ -178,6 +181,7 @@ class ShownSpan(msgspec.Struct, kw_only=True):
     """Policy version at work: as the span says, else that of the message it belongs to."""
 
 
+@known
 class ShownTurn(msgspec.Struct, kw_only=True):
     """A message that the policy wrote, as a stretch of time."""
 

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from ...model.known import known
+
 
 class Refusal(msgspec.Struct, kw_only=True):
     """Why a request was refused, for the person who made it."""
@@ -68,5 +70,6 @@ class Done(msgspec.Struct, kw_only=True):
     """Always true; what failed answers with an error."""
 
 
+@known
 class Login(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     token: str
