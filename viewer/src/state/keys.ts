@@ -5,6 +5,7 @@ import { streamNames } from "../lib/tokens";
 import type { RolloutRow } from "../api/types";
 import type { App } from "./app.svelte";
 import { putNth } from "./labels";
+import { pick as toggle } from "./picking";
 import type { State } from "./url";
 
 export interface Key {
@@ -233,11 +234,10 @@ async function bestAndWorst(app: App): Promise<void> {
 }
 
 function pick(app: App): void {
-  const { compare, id, screen } = app.s;
-  if (!id || screen === "compare") return;
-  const picked = compare.includes(id) ? compare.filter((other) => other !== id) : [...compare, id].slice(-8);
-  app.go({ compare: picked, ...(picked.length >= 2 && !compare.includes(id) ? { screen: "compare" } : {}) });
-  if (picked.length === 1) app.say("picked: go to another rollout and press c again");
+  const { id, screen } = app.s;
+  if (!id || screen === "compare" || !toggle(app, id)) return;
+  if (app.s.compare.length >= 2) app.go({ screen: "compare" });
+  else app.say("picked: go to another rollout and press c again");
 }
 
 function back(app: App): void {

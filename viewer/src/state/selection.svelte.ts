@@ -66,6 +66,11 @@ export class Selection {
     return this.count !== null && !this.stale && this.searching === null;
   }
 
+  /** Is it known which rollouts are in it? */
+  get whole(): boolean {
+    return this.ready && !this.error && !this.stopped && !this.more;
+  }
+
   /** What a text search has found so far; null: this selection is none. */
   get found(): RolloutRow[] | null {
     return this.stale ? null : this.#found;
