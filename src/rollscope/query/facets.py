@@ -63,9 +63,9 @@ class Histogram(msgspec.Struct, frozen=True):
 def facets(
     engine: Engine, query: Query, names: Sequence[str] = FACETS, limit: int = 12
 ) -> list[Facet]:
-    """Facets of a selection. Plain keys are counted in one pass, lists in one each."""
+    """Facets of a selection. Plain keys are counted in one pass, those with lists in one each."""
     asked = [_facet_key(name) for name in names]
-    plain = [key for key in asked if key.key.kind != "member"]
+    plain = [key for key in asked if key.key.kind not in _LISTS]
     counted: dict[str, list[tuple[Any, int]]] = dict(
         zip(
             (key.name for key in plain),
@@ -74,7 +74,7 @@ def facets(
         )
     )
     for key in asked:
-        if key.key.kind == "member":
+        if key.key.kind in _LISTS:
             counted[key.name] = _count_member(engine, query, key)
     return [_facet(name, counted[key.name], limit) for name, key in zip(names, asked, strict=True)]
 
@@ -152,8 +152,8 @@ def values(
         return [FacetValue(id, count) for id, count in named[:limit]]
     asked = _facet_key(name)
     value = expression(asked)
-    if asked.key.kind == "member":
-        value = Sql("unnest({})").fill(value)
+    if asked.key.kind in _LISTS:
+        value = Sql("unnest({})").fill(_entries(asked))
     inner = select(query, Sql("{} AS value").fill(value))
     outer = Sql(
         "SELECT value::VARCHAR, count(*) AS n FROM ({}) WHERE value IS NOT NULL "
@@ -166,7 +166,7 @@ def values(
 
 def _facet_key(name: str) -> Asked:
     asked = keys.asked(name)
-    if asked.key.kind in ("text", "any", "json") or not asked.key.sql:
+    if asked.key.kind in ("text", "any") or not asked.key.sql:
         raise ValueError(f"the values of {name} cannot be counted")
     return asked
 
@@ -176,6 +176,22 @@ def _number_key(name: str) -> Asked:
     if asked.key.kind not in ("number", "time", "json") or not asked.key.sql:
         raise ValueError(f"{name} is no number")
     return asked
+
+
+_LISTS = ("member", "json")
+"""Kinds of keys with several values in one rollout."""
+
+
+def _entries(asked: Asked) -> Sql:
+    """The list of values that a rollout has for such a key; null where it has none."""
+    if asked.key.kind != "json":
+        return Sql("CASE WHEN len({}) > 0 THEN {} END").fill(*[expression(asked)] * 2)
+    value = json_value(asked)
+    sql = Sql(
+        "CASE WHEN json_type({}) = 'ARRAY' THEN list_distinct(json_extract_string({}, '$[*]')) "
+        "WHEN ({} ->> '$') IS NOT NULL THEN [{} ->> '$'] END"
+    )
+    return sql.fill(value, value, value, value)
 
 
 def _double(asked: Asked) -> Sql:
@@ -209,8 +225,7 @@ def _count_each(engine: Engine, query: Query, values: list[Sql]) -> list[list[tu
 def _count_member(engine: Engine, query: Query, asked: Asked) -> list[tuple[Any, int]]:
     if asked.key.name == "flag" and engine.reader.found.any:
         return list(flags.counted(engine, query))
-    column = asked.key.sql
-    inner = select(query, Sql(f"CASE WHEN len({column}) > 0 THEN {column} ELSE [NULL] END AS list"))
+    inner = select(query, Sql("coalesce({}, [NULL]) AS list").fill(_entries(asked)))
     sql = Sql("SELECT entry, count(*) FROM (SELECT unnest(list) AS entry FROM ({})) GROUP BY 1")
     return [(entry, count) for entry, count in engine.rows(sql.fill(inner))]
 

@@ -18,12 +18,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from rollscope.model.schema import ROLLOUTS
 
 from .errors import QueryError
-from .syntax import key_pieces
+from .syntax import key_pieces, written_piece
 
 Kind = Literal["number", "time", "bool", "equal", "contains", "member", "json", "text", "any"]
 
@@ -52,7 +53,8 @@ class Asked(NamedTuple):
 
     @property
     def name(self) -> str:
-        return ".".join((self.key.name.removesuffix(".*"), *self.path))
+        """As it is written in a query."""
+        return written((self.key.name.removesuffix(".*"), *self.path))
 
 
 def _from_schema() -> list[Key]:
@@ -150,6 +152,12 @@ def asked(text: str) -> Asked:
     if found is None:
         raise unknown(text, text, 0, len(text))
     return found
+
+
+def written(pieces: Iterable[str]) -> str:
+    """A key as a query has it: pieces between dots, in quotes where they need them."""
+    head, *path = ".".join(pieces).split(".")
+    return ".".join((head, *map(written_piece, path)))
 
 
 def known(pieces: tuple[str, ...], query: str, start: int, end: int) -> Asked:

@@ -19,7 +19,7 @@ from rollscope.model.algorithm import Algorithm
 from rollscope.model.solved import SOLVED, Kind
 
 from . import facets as counted
-from . import findings, flags, groups, guarded, notes, overview, writing
+from . import findings, flags, groups, guarded, named, notes, overview, writing
 from . import runs as run_list
 from . import tasks as task_list
 from .compile import Query, compile_query
@@ -28,6 +28,7 @@ from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
 from .findings import Findings
 from .groups import Neighbours
+from .named import NamedKey
 from .notes import Note
 from .order import DEFAULT_ORDER, parse_order
 from .overview import Failure, RibbonStep, Tally, exactly, joined
@@ -326,6 +327,10 @@ class Store:
     ) -> list[FacetValue]:
         """Values of a key that begin so, the commonest first."""
         return counted.values(self.engine, self.query(query), key, beginning, limit)
+
+    def named_keys(self, query: str = "") -> list[NamedKey]:
+        """The keys below `rewards.` and `meta.` that rollouts of a selection have, by a sample."""
+        return named.named_keys(self.engine, self.query(query))
 
     def ribbon(self, query: str = "") -> list[RibbonStep]:
         """Reward band, truncation, dead groups and errors of each step."""

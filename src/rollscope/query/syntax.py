@@ -97,6 +97,14 @@ def key_pieces(text: str) -> tuple[str, ...] | None:
     return pieces if parser.at == len(text) + 1 else None
 
 
+def written_piece(name: str) -> str:
+    """A name after a dot of a key, in quotes if it needs them."""
+    if _PIECE.fullmatch(name):
+        return name
+    plain = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{plain}"'
+
+
 class _Parser:
     """Recursive descent over the characters; `at` is the next one."""
 

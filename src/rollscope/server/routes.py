@@ -48,6 +48,7 @@ ROUTES = (
     Route("GET", "/api/failures", selecting.failures),
     Route("GET", "/api/findings", selecting.findings),
     Route("GET", "/api/keys", selecting.keys),
+    Route("GET", "/api/names", selecting.names),
     Route("GET", "/api/values", selecting.values),
     Route("GET", "/api/compare", comparing.compare),
     Route("GET", _ROLLOUT, reading.detail),

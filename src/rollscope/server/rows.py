@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from ..model.normalise import finite
 from ..model.schema import ROLLOUTS, Column
+from ..query.keys import Asked
+from ..query.named import named_value, told
 from ..query.rows import COLUMNS as ALL
 from ..query.rows import Row
 from . import shapes as s
@@ -20,9 +22,13 @@ _FROM = {"duration": ("start", "end")}
 """Fields that are made of other columns than the one of their name."""
 
 
-def columns(fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
-    """The store's columns that these fields of a row are made from."""
-    return tuple(name for field in fields for name in _FROM.get(field, (field,)) if name in ALL)
+NONE: Mapping[str, Asked] = {}
+
+
+def columns(fields: Iterable[str] = FIELDS, named: Mapping[str, Asked] = NONE) -> tuple[str, ...]:
+    """The store's columns that these fields of a row, and keys of the user's own, are made from."""
+    plain = [name for field in fields for name in _FROM.get(field, (field,)) if name in ALL]
+    return tuple(dict.fromkeys((*plain, *(key.key.columns[0] for key in named.values()))))
 
 
 COLUMNS = columns()
@@ -66,9 +72,17 @@ def unlisted(row: Row) -> dict[str, Any]:
     return {column.name: _value(row, column.name) for column in UNLISTED}
 
 
-_UNASKED = dict.fromkeys(FIELDS, msgspec.UNSET)
+_UNASKED = dict.fromkeys((*FIELDS, "named"), msgspec.UNSET)
 
 
-def listed(row: Row, fields: tuple[str, ...]) -> s.ListedRow:
+def listed(row: Row, fields: tuple[str, ...], named: Mapping[str, Asked]) -> s.ListedRow:
     """One rollout with these fields: the others are not in the answer."""
-    return s.ListedRow(**_UNASKED | {field: _value(row, field) for field in fields})
+    asked = {field: _value(row, field) for field in fields}
+    if named:
+        asked["named"] = {name: _named(row, key) for name, key in named.items()}
+    return s.ListedRow(**_UNASKED | asked)
+
+
+def _named(row: Row, key: Asked) -> Any:
+    value = told(named_value(row, key))
+    return number(value) if isinstance(value, float) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 from msgspec import convert
@@ -12,6 +13,8 @@ from ..adapters import HOW_TO_RECORD
 from ..checks.counts import counts
 from ..model.grouping import ORDER as GROUP_ORDER
 from ..query import keys as query_keys
+from ..query.keys import Asked
+from ..query.named import NAMED
 from ..query.overview import StepNumbers
 from ..query.selection import Selection
 from ..query.tasks import ordered
@@ -50,9 +53,9 @@ def runs(desk: Desk, _: p.Nothing) -> s.Runs:
 
 def rollouts(desk: Desk, ask: p.PageOf) -> s.ListedPage:
     """A window of a selection, thin."""
-    order, fields = ask.order or DEFAULT_ORDER, _fields(ask.columns)
+    order, (fields, named) = ask.order or DEFAULT_ORDER, _fields(ask.columns)
     generation = desk.generation  # before anything is read: what comes later is news
-    selection = desk.store.rollouts(ask.q, order=order, columns=columns(fields))
+    selection = desk.store.rollouts(ask.q, order=order, columns=columns(fields, named))
     matched, superseded = _counts(desk, selection)
     at, after = ask.at, None
     if ask.cursor:
@@ -66,7 +69,7 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.ListedPage:
         following = None
     reached = at + len(rows)
     return s.ListedPage(
-        rows=[listed(row, fields) for row in rows],
+        rows=[listed(row, fields, named) for row in rows],
         at=at,
         count=matched,
         superseded=superseded,
@@ -75,12 +78,15 @@ def rollouts(desk: Desk, ask: p.PageOf) -> s.ListedPage:
     )
 
 
-def _fields(asked: str) -> tuple[str, ...]:
-    """The fields of a row that are asked for; `id` always is."""
+def _fields(asked: str) -> tuple[tuple[str, ...], dict[str, Asked]]:
+    """The fields of a row that are asked for, and the keys of the user's own; `id` always is."""
     names = _names(asked)
-    if unknown := [name for name in names if name not in FIELDS]:
+    others = {name: query_keys.named(name) for name in names if name not in FIELDS}
+    named = {name: key for name, key in others.items() if key and key.key.name in NAMED}
+    if unknown := [name for name in others if name not in named]:
         raise ValueError(f"no such column: {', '.join(unknown)} (known: {', '.join(FIELDS)})")
-    return tuple(dict.fromkeys(("id", *names))) if names else FIELDS
+    fields = tuple(dict.fromkeys(("id", *(name for name in names if name not in named))))
+    return (fields if names else FIELDS), named
 
 
 def _counts(desk: Desk, selection: Selection) -> tuple[int, int]:
@@ -149,6 +155,11 @@ def keys(_: Desk, __: p.Nothing) -> s.Keys:
     """Every key of the query language."""
     known = query_keys.KEYS.values()
     return s.Keys(keys=[s.ListedKey(name=k.name, match=k.kind, doc=k.doc) for k in known])
+
+
+def names(desk: Desk, ask: p.SelectionOf) -> s.Names:
+    """The keys below `rewards.` and `meta.` that rollouts of a selection have."""
+    return s.Names(names=desk.keep(("names", ask.q), lambda: desk.store.named_keys(ask.q)))
 
 
 def histograms(desk: Desk, ask: p.HistogramsOf) -> s.Histograms:
@@ -240,8 +251,13 @@ NAMES = 40
 """Fields of one question: the engine counts up to 64 at once."""
 
 
+_NAME = re.compile(r'(?:[^,"]|"(?:\\.|[^"\\])*")+')
+"""A comma in quotes belongs to a name."""
+
+
 def _names(text: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    found = (name.strip() for name in _NAME.findall(text))
+    names = list(dict.fromkeys(name for name in found if name))
     if len(names) > NAMES:
         raise ValueError(f"at most {NAMES} names, not {len(names)}")
     return names

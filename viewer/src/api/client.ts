@@ -1,6 +1,5 @@
 /** One function per question the page can ask. The same interface is answered by a server
  * (`http`) and, in a bundle, by the files beside the page (`files.ts`). */
-import { FACETS } from "../lib/columns";
 import { followTogether } from "../lib/live";
 import * as T from "./types";
 
@@ -35,8 +34,10 @@ export interface Api {
   place(id: string, q: string, order: string, s?: AbortSignal): Promise<{ at: number | null }>;
   start(q: string, s?: AbortSignal): Promise<T.Start>;
   random(q: string, s?: AbortSignal): Promise<T.Start>;
-  facets(q: string, s?: AbortSignal): Promise<T.Facets>;
-  histograms(q: string, s?: AbortSignal): Promise<T.Histograms>;
+  facets(q: string, keys: readonly string[], s?: AbortSignal): Promise<T.Facets>;
+  histograms(q: string, keys: readonly string[], s?: AbortSignal): Promise<T.Histograms>;
+  /** Keys of the user's own that rollouts of a selection have: `rewards.correct`, `meta.lang`. */
+  names(q: string, s?: AbortSignal): Promise<T.Names>;
   ribbon(q: string, metrics: string, s?: AbortSignal): Promise<T.Ribbon>;
   tasks(p: { q: string; kind: string; order: string; at: number }, s?: AbortSignal): Promise<T.Tasks>;
   history(p: { q: string; task: string; dataset: string | null }, s?: AbortSignal): Promise<T.History>;
@@ -116,8 +117,9 @@ export const http: Api = {
   place: (id, q, order, s) => get(`${one(id)}/place`, { q, order }, s),
   start: (q, s) => get("start", { q }, s),
   random: (q, s) => get("random", { q }, s),
-  facets: (q, s) => get("facets", { q, keys: FACETS.join(",") }, s),
-  histograms: (q, s) => get("histograms", { q }, s),
+  facets: (q, keys, s) => get("facets", { q, keys: keys.join(",") }, s),
+  histograms: (q, keys, s) => get("histograms", { q, keys: keys.join(",") }, s),
+  names: (q, s) => get("names", { q }, s),
   ribbon: (q, metrics, s) => get("ribbon", { q, metrics }, s),
   tasks: (p, s) => get("tasks", p, s),
   history: (p, s) => get("history", p, s),

@@ -1,6 +1,6 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
-import { facetsOf, failuresOf, findingsOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../lib/counting";
+import { facetsOf, failuresOf, findingsOf, funnelOf, histogramsOf, namesOf, ribbonOf, tasksOf } from "../lib/counting";
 import { matcher, sorter, type Hits, type Rowed } from "../lib/filter";
 import { literal } from "../lib/pattern";
 import type { Ask, Found } from "../lib/searcher";
@@ -103,8 +103,9 @@ export async function files(root: string): Promise<Api> {
       const found = await select(q);
       return { id: found[Math.floor(Math.random() * found.length)]?.id ?? null };
     },
-    facets: async (q) => facetsOf(await select(q)),
-    histograms: async (q) => histogramsOf(await select(q)),
+    facets: async (q, keys) => facetsOf(await select(q), keys),
+    histograms: async (q, keys) => histogramsOf(await select(q), 40, keys),
+    names: async (q) => namesOf(await select(q)),
     ribbon: async (q) => {
       logged ??= load<Logged[]>("metrics.json");
       logged.catch(() => (logged = undefined));

@@ -242,6 +242,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The keys below `rewards.` and `meta.` that rollouts of a selection have. */
+        get: operations["names"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/values": {
         parameters: {
             query?: never;
@@ -633,6 +650,7 @@ export interface components {
             preview?: string | null;
             duration?: number | string | null;
             superseded?: boolean | null;
+            named?: Record<string, never>;
         };
         /**
          * Start
@@ -1033,6 +1051,21 @@ export interface components {
             name: string;
             match: string;
             doc: string;
+        };
+        /** Names */
+        Names: {
+            names: components["schemas"]["NamedKey"][];
+        };
+        /**
+         * NamedKey
+         * @description A key such as `rewards.correct`, with what its values are like in a sample.
+         */
+        NamedKey: {
+            key: string;
+            /** @enum {unknown} */
+            kind: "number" | "text";
+            share: number;
+            countable: boolean;
         };
         /** Compared */
         Compared: {
@@ -2304,6 +2337,64 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Keys"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+        };
+    };
+    names: {
+        parameters: {
+            query?: {
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Names"];
                 };
             };
             /** @description Refused; the answer says why. */

@@ -34,7 +34,7 @@ export const LISTED = [
   "preview",
 ] as const satisfies (keyof RolloutRow)[];
 /** A row of a selection. Other fields are there if the table shows them. */
-export type ListedRow = Pick<RolloutRow, "id" | (typeof LISTED)[number]> & Partial<RolloutRow>;
+export type ListedRow = Pick<RolloutRow, "id" | (typeof LISTED)[number]> & Partial<RolloutRow> & { named?: Record<string, unknown> };
 /** A window of a selection that was asked for with what every list shows. */
 export type ListedPage = Omit<Schemas["ListedPage"], "rows"> & { rows: ListedRow[] };
 export type Detail = Schemas["Detail"];
@@ -54,6 +54,8 @@ export type Spans = Schemas["Spans"];
 export type ShownNeighbours = Schemas["ShownNeighbours"];
 export type Start = Schemas["Start"];
 export type Facets = Schemas["Facets"];
+export type NamedKey = Schemas["NamedKey"];
+export type Names = Schemas["Names"];
 export type Histogram = Schemas["Histogram"];
 export type Histograms = Schemas["Histograms"];
 export type StepNumbers = Schemas["StepNumbers"];

@@ -1,12 +1,12 @@
 /** What the server counts with its engine, counted over a bundle's rows: the rules of `query/facets.py`,
  * `query/overview.py` and `query/tasks.py`. */
-import type { Checks, Facets, Failures, Funnel, Histogram, Histograms, Num, Ribbon, RolloutRow, StepNumbers, Tally, Task, Tasks } from "../api/types";
+import type { Checks, Facets, Failures, Funnel, Histogram, Histograms, Names, Num, Ribbon, RolloutRow, StepNumbers, Tally, Task, Tasks } from "../api/types";
 import { HISTOGRAMS } from "../api/columns";
 import { BY_KEY, FACETS } from "./columns";
-import { compare, type Rowed } from "./filter";
+import { compare, valueOf, type Rowed } from "./filter";
 import { groupOf, isAlone } from "./group";
 import { finite } from "./num";
-import { both, exactly } from "./query";
+import { both, exactly, named } from "./query";
 import { flips, kindOf, rates } from "./solved";
 
 const ENDS = ["dropped", "masked", "rejected", "failed"];
@@ -43,8 +43,9 @@ export function facetsOf(rows: RolloutRow[], keys: readonly string[] = FACETS, l
   return {
     facets: keys.map((key) => {
       const counts = new Map<string | null, number>();
+      const of = valueOf(key);
       for (const row of rows) {
-        const value = row[BY_KEY.get(key)?.name ?? (key as keyof RolloutRow)] as string | string[] | null;
+        const value = of(row) as string | string[] | null;
         const entries = Array.isArray(value) ? (value.length ? value : [null]) : [value === null || value === undefined ? null : String(value)];
         for (const entry of entries) counts.set(entry, (counts.get(entry) ?? 0) + 1);
       }
@@ -58,8 +59,17 @@ export function facetsOf(rows: RolloutRow[], keys: readonly string[] = FACETS, l
   };
 }
 
-export function histogramsOf(rows: RolloutRow[], bins = 40): Histograms {
-  return { histograms: HISTOGRAMS.map((key) => histogram(key, rows.map((row) => row[key] as Num), bins, BY_KEY.get(key)?.whole ?? false)) };
+export function histogramsOf(rows: RolloutRow[], bins = 40, keys: readonly string[] = HISTOGRAMS): Histograms {
+  const values = (key: string): Num[] => rows.map(valueOf(key)).map((x) => (x ?? null) as Num);
+  return { histograms: keys.map((key) => histogram(key, values(key), bins, BY_KEY.get(key)?.whole ?? false)) };
+}
+
+/** Rows carry the parts of the reward, but not `meta`. */
+export function namesOf(rows: RolloutRow[]): Names {
+  const counts = new Map<string, number>();
+  for (const name of rows.flatMap((row) => Object.keys(row.rewards))) counts.set(name, (counts.get(name) ?? 0) + 1);
+  const listed = sorted([...counts], ["down", ([, n]) => n], ["up", ([name]) => name]);
+  return { names: listed.map(([name, n]) => ({ key: `rewards.${named(name)}`, kind: "number", share: n / rows.length, countable: false })) };
 }
 
 function histogram(key: string, values: Num[], bins: number, isWhole: boolean): Histogram {

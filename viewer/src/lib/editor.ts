@@ -8,7 +8,7 @@ import { setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec, RangeSetBuilder } from "@codemirror/state";
 import { Decoration, EditorView, keymap, placeholder, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
 import type { Api } from "../api/client";
-import type { ListedKey } from "../api/types";
+import type { ListedKey, NamedKey } from "../api/types";
 import { quoted } from "./query";
 
 export interface Editor {
@@ -74,7 +74,7 @@ export function edit(
   host: HTMLElement,
   api: Api,
   text: string,
-  on: { submit: (text: string) => void; leave: () => void; change: () => void },
+  on: { names: () => NamedKey[]; submit: (text: string) => void; leave: () => void; change: () => void },
 ): Editor {
   const root = host.attachShadow({ mode: "open" });
   const hold = document.createElement("div");
@@ -83,9 +83,9 @@ export function edit(
   const known = async (): Promise<ListedKey[]> => (keys ??= (await api.keys()).keys);
 
   async function complete(context: CompletionContext): Promise<CompletionResult | null> {
-    const value = context.matchBefore(/[\w.-]+:[^\s()]*/u);
+    const value = context.matchBefore(/[\w-]+(?:\.(?:"(?:\\.|[^"\\])*"|[^\s:.,()"]+))*:[^\s()]*/u);
     if (value) {
-      const cut = value.text.indexOf(":");
+      const cut = /^(?:"(?:\\.|[^"\\])*"|[^":])*/u.exec(value.text)?.[0].length ?? 0;
       const name = value.text.slice(0, cut).replace(/^-/, "");
       const prefix = value.text.slice(cut + 1).replaceAll('"', "");
       const { values } = await api.values(name, prefix).catch(() => ({ values: [] }));
@@ -94,8 +94,9 @@ export function edit(
     }
     const word = context.matchBefore(/[\w.]+/u);
     if (!word && !context.explicit) return null;
+    const own = on.names().map(({ key, kind, share }) => ({ label: `${key}:`, detail: `${kind}, in ${Math.ceil(100 * share)} % of rollouts`, type: "keyword" }));
     const options = (await known()).map((key) => ({ label: `${key.name.replace(".*", ".")}${key.name.endsWith(".*") ? "" : ":"}`, detail: key.doc, type: "keyword" }));
-    return { from: word?.from ?? context.pos, options, validFor: /^[\w.]*$/u };
+    return { from: word?.from ?? context.pos, options: [...options, ...own], validFor: /^[\w.]*$/u };
   }
 
   const marks = new Compartment();

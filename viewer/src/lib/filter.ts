@@ -117,6 +117,12 @@ function getter({ key, path, name }: Asked, no: (what: string) => Error): (row: 
   return made;
 }
 
+/** What tells the value of a key such as `reward` or `rewards.correct`; none if rows do not have it. */
+export function valueOf(key: string): (row: Rowed) => unknown {
+  const asked = find(keyPieces(key) ?? []);
+  return asked ? getter(asked, (what) => new Error(what)) : () => null;
+}
+
 /** Can rows be sorted so here, as the server would? */
 export function sorts(order: string): boolean {
   try {

@@ -7,6 +7,10 @@ export function quoted(value: string): string {
   return /^[\w.+-]+$/u.test(value) && !/^(none|nan)$|\.\./iu.test(value) ? value : `"${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
 }
 
+/** A name after the dot of a key: pieces between dots, in quotes where they need them. */
+export const named = (name: string): string =>
+  name.split(".").map((piece) => (/^[^\s:.,()"]+$/u.test(piece) ? piece : `"${piece.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`)).join(".");
+
 /** `key:value`, or `key:none` when there is no value. */
 export function term(key: string, value: string | number | null): string {
   return value === null ? `${key}:none` : `${key}:${quoted(String(value))}`;
@@ -29,6 +33,9 @@ export function range(key: string, low: number, high: number): string {
 
 /** The pieces of a query at its top level; what stands in parentheses is one piece. */
 export const terms = topLevel;
+
+/** Of a query, the terms that say which runs it is about. */
+export const scopeOf = (q: string): string => terms(q).filter((piece) => /^(run|project|split|dataset|environment|launch):/.test(piece)).join(" ");
 
 export const has = (q: string, piece: string): boolean => terms(q).includes(piece);
 

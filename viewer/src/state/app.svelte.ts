@@ -1,6 +1,6 @@
 /** What the page knows: its address, the selection, the rollout in sight, and what is live. */
 import { LOCKED, WINDOW, type Api } from "../api/client";
-import type { Detail, ShownNeighbours, RolloutRow, ListedRun, Status } from "../api/types";
+import type { Detail, Names, ShownNeighbours, RolloutRow, ListedRun, Status } from "../api/types";
 import type { Card } from "../lib/tree";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
@@ -46,6 +46,8 @@ export class App {
   readonly selection: Selection;
   readonly detail = new Resource<Detail>();
   readonly neighbours = new Resource<ShownNeighbours>();
+  /** Keys of the user's own that the runs in the selection have. */
+  readonly names = new Resource<Names>();
   #quiet: ReturnType<typeof setTimeout> | undefined;
   #seen: number | null = null;
   #version = "";

@@ -1,6 +1,7 @@
 /** Everything the page shows is in its address: this is the one place that reads and writes it. */
 import { ROW } from "../api/columns";
 import type { RolloutRow } from "../api/types";
+import { keyPieces } from "../lib/syntax";
 
 export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "findings", "spans"] as const;
 export type Screen = (typeof SCREENS)[number];
@@ -42,10 +43,15 @@ export interface State {
   at: number | null;
 }
 
-export type Choice = Exclude<keyof RolloutRow, "id" | "flags">;
+/** A column of rows, or a key of the user's own. */
+export type Choice = Field | NamedColumn;
+export type Field = Exclude<keyof RolloutRow, "id" | "flags">;
+export type NamedColumn = `rewards.${string}` | `meta.${string}`;
+export const isNamed = (name: string): name is NamedColumn => /^(rewards|meta)\../.test(name) && keyPieces(name) !== null;
 
 /** Columns that the table can show: all that rows have. The id is the link; flags stand with labels. */
-export const CHOICES = ROW.map((column) => column.name).filter((name): name is Choice => name !== "id" && name !== "flags");
+export const CHOICES = ROW.map((column) => column.name).filter((name): name is Field => name !== "id" && name !== "flags");
+const isColumn = (name: string): name is Choice => isNamed(name) || CHOICES.some((choice) => choice === name);
 
 export const COLUMNS: Choice[] = ["reward", "advantage", "step", "index", "task", "fate", "stop_reason", "response_tokens", "turns", "preview"];
 
@@ -79,6 +85,9 @@ const among = <T extends string>(known: readonly T[], text: string | null, other
   known.find((k) => k === text) ?? other;
 const list = (text: string | null): string[] => (text ? text.split(",").filter(Boolean) : []);
 
+/** Names with commas between; one in quotes belongs to a name. */
+export const columns = (text: string): Choice[] => [...text.matchAll(/(?:[^,"]|"(?:\\.|[^"\\])*")+/gu)].map(([name]) => name).filter((name) => isColumn(name));
+
 /** `prompt,-think:4`: the prompt is folded, that thinking is not. */
 const folds = (text: string | null): Record<string, boolean> =>
   Object.fromEntries(
@@ -94,7 +103,7 @@ const foldWords = (folded: Record<string, boolean>): string =>
 /** What an address says. Unknown words are left out, never an error: links live long. */
 export function read(search: string): State {
   const p = new URLSearchParams(search);
-  const cols = list(p.get("cols")).filter((name) => CHOICES.some((choice) => choice === name)) as Choice[];
+  const cols = columns(p.get("cols") ?? "");
   return {
     screen: among(SCREENS, p.get("s"), "read"),
     q: p.get("q") ?? "",

@@ -9,6 +9,7 @@ import msgspec
 from ...model.known import known
 from ...query.facets import Histogram
 from ...query.findings import CheckCount
+from ...query.named import NamedKey
 from ...query.overview import Failure, StepNumbers, Tally
 from ...query.tasks import Task
 from .rows import Number, RolloutRow
@@ -48,6 +49,10 @@ class ShownFacet(msgspec.Struct, kw_only=True):
 
 class Facets(msgspec.Struct, kw_only=True):
     facets: list[ShownFacet]
+
+
+class Names(msgspec.Struct, kw_only=True):
+    names: list[NamedKey]
 
 
 class Histograms(msgspec.Struct, kw_only=True):

@@ -73,6 +73,9 @@ class RolloutRow(Listable, kw_only=True):
 class ListedRow(RolloutRow, kw_only=True):
     """One rollout of a page: `id`, and those of the other fields that were asked for."""
 
+    named: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Values of the keys that were asked for by name, such as `rewards.correct` and `meta.lang`."""
+
 
 class ListedPage(msgspec.Struct, kw_only=True):
     """A window of a selection."""
