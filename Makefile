@@ -17,6 +17,7 @@ help:
 	@echo "make races     run the browser tests with late answers and a slow browser"
 	@echo "make bench     measure speed and size, beside Trackio, MLflow and Weave"
 	@echo "make generated write what is made from the code: tables of the docs, types of the page"
+	@echo "make tutorial  run the demo, and write its answers into the tutorial"
 	@echo "make viewer    build the web page into the package (needs npm)"
 	@echo "make wheel     build the wheel, with the viewer inside"
 	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them; ALL=1: older versions too; T=verl HEAD=path: a source of yours)"
@@ -100,6 +101,12 @@ generated: setup viewer/node_modules/.package-lock.json
 .PHONY: pictures
 pictures:
 	for picture in docs/images/*.png; do cp out/screenshots/demo-$$(basename $$picture) $$picture; done
+
+# The answers in the tutorial are those of a demo. Read the page afterwards: it speaks of them.
+.PHONY: tutorial
+tutorial: setup
+	ROLLSCOPE_DIR=out/tutorial $(VENV)/bin/rollscope demo --no-view
+	ROLLSCOPE_DIR=out/tutorial $(PY) docs/run.py docs/tutorial.md
 
 # The browser of the tests: Debian's, installed if it is missing.
 chromium:
