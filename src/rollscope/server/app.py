@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from ..query import NotFound, QueryError, Store
 from ..store.read.cancel import Cancellable, Cancelled
 from . import shapes as s
+from . import turns
 from .desk import Desk
 from .openapi import describe
 from .routes import ROUTES, Route
@@ -91,7 +92,7 @@ def _route(desk: Desk, route: Route) -> Path_:
             if route.body is not None:
                 path["body"] = msgspec.json.decode(await _body(request), type=route.body)
             if route.stream:
-                return await _stream(desk, route, asked)
+                return await _stream(desk, route, asked, client(request.scope))
             return await _plain(desk, route, asked, path, request)
         except Exception as error:
             return _refused(error)
@@ -119,23 +120,52 @@ async def _plain(
             response.headers["etag"] = tag
         return response
 
-    return await _while_awaited(request, answer)
-
-
-async def _while_awaited(request: Request, work: Callable[[], Response]) -> Response:
-    """What `work` gives. Its queries are ended when the client goes away."""
     queries = Cancellable()
+    async with _ended_when(queries, lambda: _gone(request)):
+        if not turns.is_large(route.name, asked):
+            return await anyio.to_thread.run_sync(queries.run, answer)
+        return await _in_turn(desk, client(request.scope), queries, answer)
+
+
+async def _in_turn(
+    desk: Desk, who: str, queries: Cancellable, answer: Callable[[], Response]
+) -> Response:
+    with desk.turns.asking(who) as asker:
+        async with (
+            desk.turns.turn(asker),
+            _ended_when(queries, lambda: anyio.sleep(turns.SECONDS)) as late,
+        ):
+            try:
+                return await turns.aside(queries.run, answer)
+            except Cancelled:
+                if late.is_set():
+                    raise ValueError(turns.TOO_LONG) from None
+                raise
+
+
+async def _gone(request: Request) -> None:
+    """Waits until the client goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@contextlib.asynccontextmanager
+async def _ended_when(
+    queries: Cancellable, happens: Callable[[], Awaitable[None]]
+) -> AsyncIterator[asyncio.Event]:
+    """Ends the queries as soon as something happens, and sets what it gives."""
+    happened = asyncio.Event()
 
     async def watch() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+        await happens()
+        happened.set()
         while True:  # until the work has noticed
             queries.cancel()
             await anyio.sleep(AGAIN)
 
     watching = asyncio.create_task(watch())
     try:
-        return await anyio.to_thread.run_sync(queries.run, work)
+        yield happened
     finally:
         watching.cancel()
 
@@ -146,8 +176,8 @@ def _tag(desk: Desk, request: Request) -> str:
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
-async def _stream(desk: Desk, route: Route, asked: Any) -> Response:
-    steps = route.answerer(desk, asked)
+async def _stream(desk: Desk, route: Route, asked: Any, who: str) -> Response:
+    steps = route.answerer(desk, asked, who)
     # The first event tells whether the question is understood, before a 200 is sent.
     first = await anext(steps)
 
@@ -195,6 +225,8 @@ def _refused(error: Exception) -> Response:
         return Response(msgspec.json.encode(problem), 400, media_type="application/json")
     if isinstance(error, Cancelled):
         return Response(status_code=499)  # nobody reads it
+    if isinstance(error, turns.TooMany):
+        return refusal(429, str(error))
     if isinstance(error, NotFound):
         return refusal(404, str(error))
     if isinstance(error, PermissionError):

@@ -13,6 +13,7 @@ from ..query import NotFound, Store
 from ..query.rows import OpenedRollout
 from ..store.read.bodies import Sketch, sketch
 from .labels import Labels
+from .turns import Turns
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ class Desk:
         self.can_label = can_label
         self.dir = dir
         self.labels = Labels(store)
+        self.turns = Turns()
         self._boot = secrets.token_hex(4)
         self._kept: OrderedDict[Any, Any] = OrderedDict()
         self._lock = threading.Lock()

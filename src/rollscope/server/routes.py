@@ -18,7 +18,8 @@ class Route:
         self, method: str, path: str, answerer: Callable[..., Any], events: type | None = None
     ) -> None:
         """The answerer is called with (desk, params, **path values, body=...) on a worker thread.
-        That of a stream is an async generator of (event, value), and `events` the values' type."""
+        That of a stream is an async generator of (event, value), called with who asks, too, and
+        `events` the values' type."""
         hints = get_type_hints(answerer)
         self.method = method
         self.path = path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import anyio.to_thread
 
 from . import params as p
 from . import shapes as s
+from . import turns
 from .desk import Desk
 from .rows import COLUMNS, thin
 
@@ -21,7 +23,7 @@ FOUND = 10_000
 """A search stops after so many rollouts: nobody reads more, and each is kept in the page."""
 
 
-async def events(desk: Desk, _: p.Nothing) -> AsyncIterator[tuple[str, Any]]:
+async def events(desk: Desk, _: p.Nothing, who: str) -> AsyncIterator[tuple[str, Any]]:
     """Tells when the store has changed: its generation, and how many rollouts there are."""
     seen, silent = "", 0.0
     while True:
@@ -41,22 +43,34 @@ def _news(desk: Desk) -> s.News:
     return s.News(generation=desk.generation, rollouts=rollouts)
 
 
-async def search(desk: Desk, ask: p.SelectionOf) -> AsyncIterator[tuple[str, Any]]:
+async def search(desk: Desk, ask: p.SelectionOf, who: str) -> AsyncIterator[tuple[str, Any]]:
     """Rollouts as they are found, with progress; closing the line ends the search."""
     running = await anyio.to_thread.run_sync(
         lambda: desk.store.search(ask.q, columns=COLUMNS, limit=FOUND)
     )
-    steps = iter(running)
+    steps, left, scanned, total = iter(running), turns.SECONDS, 0, 0
     try:
-        while True:
-            found = await anyio.to_thread.run_sync(next, steps, None, abandon_on_cancel=True)
-            if found is None:
-                return
-            rows = [thin(row) for row in found.rows]
-            _, scanned, total, done, more = found
-            yield (
-                "found",
-                s.SearchNews(rows=rows, scanned=scanned, total=total, done=done, more=more),
-            )
+        with desk.turns.asking(who) as client:
+            while True:
+                found = None
+                async with desk.turns.turn(client):
+                    began = time.monotonic()
+                    with anyio.move_on_after(left) as limit:
+                        found = await turns.aside(next, steps, None, abandon=True)
+                    left -= time.monotonic() - began
+                if limit.cancelled_caught:
+                    last = s.SearchNews(
+                        rows=[], scanned=scanned, total=total, done=True, stopped=True
+                    )
+                    yield "found", last
+                    return
+                if found is None:
+                    return
+                _, scanned, total, done, more = found
+                rows = [thin(row) for row in found.rows]
+                yield (
+                    "found",
+                    s.SearchNews(rows=rows, scanned=scanned, total=total, done=done, more=more),
+                )
     finally:
         running.cancel()

@@ -1543,7 +1543,10 @@ export interface components {
             scanned: number;
             total: number;
             done: boolean;
+            /** @default false */
             more: boolean;
+            /** @default false */
+            stopped: boolean;
         };
     };
     responses: never;

@@ -274,6 +274,7 @@ export class Selection {
           const found = this.#found?.length ?? 0;
           if (found || news.done) this.count = found; // none yet is not none
           this.searching = news.done ? null : { scanned: news.scanned, total: news.total };
+          if (news.stopped) this.stopped = { scanned: news.scanned, total: news.total };
           this.more = news.more;
           this.version++;
         },

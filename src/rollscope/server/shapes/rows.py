@@ -111,5 +111,7 @@ class SearchNews(msgspec.Struct, kw_only=True):
     scanned: int
     total: int
     done: bool
-    more: bool
+    more: bool = False
     """It ended because it had found as many as a page holds: there may be others."""
+    stopped: bool = False
+    """It ended because its time was over: the rest was not looked at."""
