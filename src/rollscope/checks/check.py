@@ -54,6 +54,8 @@ class Spot(NamedTuple):
     """Of checks of groups: the member that it is about."""
     step: int | None = None
     """Of checks of steps: the step that it is about."""
+    query: str = ""
+    """Of checks of steps: finds the rollouts that it is made of, among those of the run."""
 
 
 class Evidence(NamedTuple):

@@ -11,20 +11,22 @@ from .settings import FILE, Settings
 
 
 def counts(store: Store, query: str = "", settings: Settings | None = None) -> list[CheckCount]:
-    """The numbers of every check that looks at rollouts or groups, also of those that never did.
+    """The numbers of every check, also of those that never looked.
 
     The worst come first: the record itself is wrong, then the largest share of what was looked at.
     """
-    found = {count.check: count for count in store.findings(query).counts()}
-    on = enabled(store, settings)
-    total = None
-    for id in on - found.keys():
+    asked = store.findings(query)
+    found = {count.check: count for count in asked.counts()}
+    totals: dict[bool, int] = {}
+    for id in enabled(store, settings) - found.keys():
         check = known()[id]
-        if check.subject != "step":
-            total = store.rollouts(query).count() if total is None else total
-            found[id] = CheckCount(
-                check=id, kind=check.kind, subject=check.subject, means=check.means, unlooked=total
-            )
+        of_steps = check.subject == "step"
+        if of_steps not in totals:
+            totals[of_steps] = asked.total(of_steps)
+        found[id] = CheckCount(
+            check=id, kind=check.kind, subject=check.subject, means=check.means,
+            unlooked=totals[of_steps],
+        )  # fmt: skip
     return sorted(found.values(), key=_badness)
 
 

@@ -13,7 +13,7 @@ import re
 from .subject import OneRollout
 from .thoughts import thought
 
-VERSION = 2
+VERSION = 3
 """Goes up when the same rollout may get other numbers."""
 
 FORMS = {
@@ -47,10 +47,25 @@ def digest(one: OneRollout) -> dict[str, float]:
     entropies = [v for _, values in one.streams("entropy") for v in values if v is not None]
     if entropies and math.isfinite(total := sum(entropies)):
         found["entropy"] = total / len(entropies)
-    gaps = one.gaps
+    drawn = [v for _, values in one.streams("logprob") for v in values if v is not None]
+    if drawn and math.isfinite(total := sum(drawn)):
+        found["surprise"] = -total / len(drawn)
+    gaps = [gap for _, _, gap in one.gaps if abs(gap) < 50]
     if gaps:
-        found["gap"] = sum(math.expm1(gap) - gap for _, _, gap in gaps if gap < 50) / len(gaps)
+        found |= _apart(gaps)
     return found
+
+
+def _apart(gaps: list[float]) -> dict[str, float]:
+    """How far trainer and engine are apart: means over tokens, with r the ratio of the two."""
+    n, ratios = len(gaps), [math.exp(gap) for gap in gaps]
+    return {
+        "gap": sum(r - gap - 1 for r, gap in zip(ratios, gaps, strict=True)) / n,
+        "gap_weight": sum(ratios) / n,
+        "gap_square": sum(r * r for r in ratios) / n,
+        "gap_kl": -sum(gaps) / n,
+        "gap_error": sum(math.exp(abs(gap)) for gap in gaps) / n,
+    }
 
 
 def number(text: str) -> float:

@@ -9,7 +9,7 @@ from ..model import Finding
 from ..store.derived import Broken, CheckStamp
 from .check import Bound, Subject
 from .digest import digest
-from .subject import OneGroup, OneRollout
+from .subject import OneGroup, OneRollout, Steps
 
 
 class Answer(NamedTuple):
@@ -42,7 +42,7 @@ class Panel:
     def told_broken(self) -> dict[str, Broken]:
         """The broken checks, as they are told beside what was found."""
         return {
-            id: Broken(len(rollouts), error, rollouts[0] if rollouts else None)
+            id: Broken(len(rollouts), error, next(filter(None, rollouts), None))
             for id, (error, *rollouts) in self.broken.items()
         }
 
@@ -78,13 +78,33 @@ class Panel:
                     answer.findings.append(bound.check.finding(spot, rollout=id))
         return answers
 
+    def steps(self, steps: Steps, where: str) -> dict[int, Answer]:
+        """What the checks of steps say about each. `where`: finds the rollouts of the run."""
+        answers = {step: Answer([], [], []) for step in steps.numbers}
+        for bound in self.of("step"):
+            spots = self._asked(bound, steps, None)
+            if spots is None:
+                for answer in answers.values():
+                    answer.unobserved.append(bound.check.id)
+            for spot in spots or ():
+                assert spot.step is not None
+                answer = answers[spot.step]
+                if bound.check.id not in answer.found:
+                    answer.found.append(bound.check.id)
+                query = f"{where} {spot.query or f'step:{spot.step}'}".strip()
+                about = {"step": spot.step, "split": steps.split, "query": query}
+                if spot.value is not None:  # sums differ in their last digits from time to time
+                    spot = spot._replace(value=float(f"{spot.value:.6g}"))
+                answer.findings.append(bound.check.finding(spot, **about))
+        return answers
+
     def _asked(self, bound: Bound[Any], seen: Any, rollout: str | None) -> Any:
         """What a check says. One that raises is broken: it saw nothing, and the others go on."""
         try:
             return bound.answer(seen)
         except Exception as error:
             said = self.broken.setdefault(bound.check.id, [f"{type(error).__name__}: {error}"])
-            said.append(str(rollout))
+            said.append(rollout or "")
             return None
 
 

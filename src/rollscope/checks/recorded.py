@@ -4,6 +4,7 @@ much they could look at, and which of them broke. It only reads what a scan has 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from ..query import Store
 from ..query.findings import CheckCount
@@ -15,8 +16,9 @@ KIND = "record"
 
 def recorded(store: Store) -> Iterator[Finding]:
     """Everything that stored findings say about the record."""
-    checks = [count for count in counts(store) if count.kind == KIND and count.subject != "step"]
+    checks = [count for count in counts(store) if count.kind == KIND]
     yield from _found(store, {count.check: count for count in checks})
+    yield from _of_steps(store, checks)
     yield from _coverage(checks)
     yield from _broken(store)
 
@@ -44,10 +46,26 @@ def _found(store: Store, checks: dict[str, CheckCount]) -> Iterator[Finding]:
         )
 
 
+def _of_steps(store: Store, checks: Sequence[CheckCount]) -> Iterator[Finding]:
+    """What was found of steps: where, and what."""
+    for count in checks:
+        if count.subject != "step" or not count.found:
+            continue
+        by_run = groupby(store.findings().of(count.check), key=lambda f: (f.project, f.run))
+        for (project, run), (first, *others) in by_run:
+            more = f" (and {len(others):,} more)" if others else ""
+            yield Finding(
+                "error",
+                f"{count.check}: step {first.step}: {first.text}{more}. {count.means}",
+                f"{project}/{run}",
+                f"rollscope findings 'project:{project} run:{run}' --check {count.check}",
+            )
+
+
 def _coverage(checks: Sequence[CheckCount]) -> Iterator[Finding]:
     """How much of the record was looked at. What nobody looked at is not called right."""
     looked = [count for count in checks if count.found or count.clear or count.unobserved]
-    unlooked = max((count.unlooked for count in checks), default=0)
+    unlooked = max((count.unlooked for count in checks if count.subject != "step"), default=0)
     if not unlooked and not looked:
         return  # there are no rollouts
     if not looked:

@@ -34,6 +34,7 @@ from .grouped import look_at_groups
 from .locking import Busy, alone
 from .look import Panel
 from .settings import FILE, Settings
+from .stepped import look_at_steps, news, step_rows
 from .unlooked import Unlooked, UnlookedGroup
 from .worker import Looked, Looker, look, prepare
 
@@ -130,7 +131,9 @@ class Scan:
         groups = reader.reading(lambda db: unlooked.groups(db.cursor(), lived, current))
         for place, ours in _by_run(groups):
             self._at(place, partial(self._groups, ours))
-        for place in places:
+        self._store.refresh()
+        for place in sorted(places):
+            self._at(place, partial(self._steps, lived[place]))
             self._at(place, self._tidy)
         return self._report
 
@@ -216,6 +219,20 @@ class Scan:
             self._report.findings += table == "findings"
         self._report.groups += len(todo)
         self._commit(run, panel, "group", writer, sum(group.again for group in todo))
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _steps(self, is_live: bool, run: RunInfo) -> None:
+        panel, place = self._panel(run), (run.project, run.run)
+        looked = look_at_steps(self._store, place, panel, is_live=is_live)
+        reader = self._store.reader
+        fresh = reader.reading(lambda db: news(db.cursor(), place, looked))
+        if fresh or panel.broken:
+            writer = self._begin(run)
+            for table, row in step_rows(place, fresh):
+                writer.add(table, row)
+                self._report.findings += table == "findings"
+            self._commit(run, panel, "step", writer, len(fresh))
 
     # -- what is written -----------------------------------------------------------------------
 

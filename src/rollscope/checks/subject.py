@@ -233,9 +233,9 @@ class Steps(NamedTuple):
     numbers: Sequence[int]
     """Of the steps."""
     rows: Sequence[Mapping[str, float]]
-    """Numbers by name for each step: see `series`. What is not known is not there."""
-    is_live: bool
-    """Is somebody writing to the run? Then the newest step is not over."""
+    """Numbers by name for each step: see `stepped`. What is not known is not there."""
+    algorithm: Mapping[str, Any]
+    """What the trainer's settings say; empty: not known."""
 
     def series(self, name: str) -> list[tuple[int, float]]:
         """One number over the steps, where it is known."""

@@ -37,3 +37,5 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """The token after the last."""
     value: float | None = None
     """The number that was judged: a ratio, a count."""
+    query: str | None = None
+    """Of a step: finds the rollouts that it is made of."""

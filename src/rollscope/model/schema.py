@@ -346,6 +346,7 @@ FINDINGS = (
     Column("end_token", "INTEGER", "The token after the last."),
     Column("value", "DOUBLE", "The number that was judged."),
     Column("text", "VARCHAR", "What was found, in one sentence."),
+    Column("query", "VARCHAR", "Of a step: finds the rollouts that it is made of."),
 )
 
 DERIVED = {"checked": CHECKED, "findings": FINDINGS}

@@ -13,6 +13,9 @@ from .compile import Query
 from .engine import Engine, select
 from .sql import Sql
 
+_STEP = '({0}."project", {0}."run", {0}."split", {0}."step")'
+"""A step of a run."""
+
 _FIELDS = tuple(name for name in Finding.__struct_fields__ if name not in ("step", "split"))
 
 
@@ -80,13 +83,28 @@ class Findings:
         also = Sql("TRUE") if self.check is None else Sql('t."check" = ?', (self.check,))
         ids = select(self.query, Sql('r."id"'))
         sql = Sql(
-            f"SELECT {picked} FROM findings t WHERE {{}} AND t.rollout IN ({{}}) "
+            f"SELECT {picked} FROM findings t WHERE {{}} AND (t.rollout IN ({{}}) "
             'AND (t."check", t.rollout) NOT IN (SELECT ("check", rollout) FROM flags.dismissed) '
-            'ORDER BY t."check", t.step NULLS LAST, t.rollout, t.message, t."start"'
+            f"OR t.subject = 'step' AND {_STEP.format('t')} IN ({{}})) "
+            'ORDER BY t."check", t.project, t.run, t.step NULLS LAST, t.rollout, '
+            't.message, t."start"'
         )
-        for batch in self._engine.batches(sql.fill(also, ids), 2048):
+        for batch in self._engine.batches(sql.fill(also, ids, self._steps()), 2048):
             for row in batch:
                 yield StoredFinding(**dict(zip(names, row, strict=True)))
+
+    def _steps(self) -> Sql:
+        """The steps of the selection."""
+        return Sql(f"SELECT DISTINCT {_STEP.format('s')} FROM ({{}}) s").fill(
+            select(self.query, Sql('r."project", r."run", r."split", r."step"'))
+        )
+
+    def total(self, of_steps: bool = False) -> int:
+        """How many rollouts, or steps of runs, the selection has."""
+        count = select(self.query, Sql('count(r."superseded")'))
+        if of_steps:
+            count = Sql("SELECT count(*) FROM ({})").fill(self._steps())
+        return int(self._engine.rows(count)[0][0])
 
     def counts(self) -> list[CheckCount]:
         """The numbers of each check that has looked at anything, by kind and id."""
@@ -96,13 +114,13 @@ class Findings:
         counts = {
             id: CheckCount(check=id, kind=s.kind, subject=s.subject, means=s.means)
             for id, s in known.items()
-            if s.subject != "step"
         }
-        total = int(self._engine.rows(select(self.query, Sql('count(r."superseded")')))[0][0])
+        totals = {s: self.total(s) for s in {count.subject == "step" for count in counts.values()}}
         self._add_answers(counts)
         self._add_annotated(counts)
         for count in counts.values():
-            count.unlooked = total - count.found - count.clear - count.unobserved
+            of = totals[count.subject == "step"]
+            count.unlooked = of - count.found - count.clear - count.unobserved
         return sorted(counts.values(), key=lambda c: (_KINDS.index(c.kind), c.check))
 
     def _add_answers(self, counts: dict[str, CheckCount]) -> None:
@@ -110,10 +128,11 @@ class Findings:
         looked = self._engine.reader.found.looked
         sql = Sql(
             "SELECT c.unit, c.subject, c.found, c.unobserved, count(*) FROM flags.rows c "
-            "WHERE c.rollout IN ({}) GROUP BY ALL"
+            f"WHERE c.rollout IN ({{}}) OR c.subject = 'step' AND {_STEP.format('c')} IN ({{}}) "
+            "GROUP BY ALL"
         )
         for unit, subject, found, unobserved, n in self._engine.rows(
-            sql.fill(select(self.query, Sql('r."id"')))
+            sql.fill(select(self.query, Sql('r."id"')), self._steps())
         ):
             for id in looked[unit].get(subject, ()):
                 if id in counts:
