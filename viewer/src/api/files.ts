@@ -139,7 +139,7 @@ export async function files(root: string): Promise<Api> {
     search: async (q, news, signal) => {
       let told = 0;
       const tell = (hits: Hits, end: number, done = false): void => {
-        news({ rows: rows.slice(told, end).filter(matcher(q, hits)), scanned: end, total: rows.length, done, more: false });
+        news({ rows: rows.slice(told, end).filter(matcher(q, hits)), scanned: end, total: rows.length, done, more: false, stopped: false });
         told = end;
       };
       matcher(q); // refuses what a bundle cannot answer, before anything is read
