@@ -358,7 +358,7 @@ def test_several_processes_find_the_same(own_store: Path) -> None:
 def test_the_process_beside_the_viewer_looks_at_what_is_new_and_ends_with_it(
     own_store: Path,
 ) -> None:
-    from rollscope.server.scanning import Scanning
+    from rollscope.checks.beside import Scanning
 
     own_store.mkdir()
     scanning = Scanning(own_store)

@@ -1,7 +1,7 @@
-"""`python -m rollscope.checks STORE`: looks at what is new, until its standard input ends.
+"""`python -m rollscope.checks STORE [QUERY]`: looks at what is new, until its standard input ends.
 
-`view` and `serve` start it beside them. A process, not a thread, because looking takes a core and
-the answers of the server need theirs.
+`view` and `serve` start it beside them, and `watch` for the rollouts of one run. A process, not a
+thread, because looking takes a core and the answers of the server need theirs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ EVERY = 2.0
 """Seconds between two looks: rollouts of a group come within a few of each other."""
 
 SHARE = 4.0
-"""It rests so many times as long as it worked: a run that is always new does not take a core."""
+"""It rests so many times as long as it worked: a run that is always new does not take a core.
+Not for a query: somebody is waiting for what comes out."""
 
 
 def main(arguments: list[str]) -> int:
@@ -31,23 +32,23 @@ def main(arguments: list[str]) -> int:
     over = threading.Event()
     threading.Thread(target=_wait_for_end, args=(over,), daemon=True).start()
     # One thread: then rollouts are read in order, and the rest of the machine is left alone.
-    store = Store(reader=Reader(arguments[0], threads=1))
+    store, query = Store(reader=Reader(arguments[0], threads=1)), " ".join(arguments[1:])
     try:
         with Scan(store) as scan:
             while not over.is_set():
                 since = time.monotonic()
-                _look(scan)
+                _look(scan, query)
                 worked = time.monotonic() - since
-                over.wait(max(EVERY, min(60.0, SHARE * worked)))
+                over.wait(EVERY / 2 if query else max(EVERY, min(60.0, SHARE * worked)))
     finally:
         store.close()
     return 0
 
 
-def _look(scan: Scan) -> None:
+def _look(scan: Scan, query: str) -> None:
     """One scan. What goes wrong is told, and the next one may go well."""
     try:
-        scan.run()
+        scan.run(query)
     except SettingsError as error:
         print(f"rollscope: {error}", file=sys.stderr, flush=True)
         time.sleep(10.0)

@@ -5,7 +5,7 @@
     rollscope grep 'reward:<0.2 "sys.exit"'
 
 Every command takes `--dir` (default: $ROLLSCOPE_DIR, else ~/.rollscope) and `--json`.
-Exit codes: 0 done, 1 nothing found or a check failed, 2 wrong use.
+Exit codes: 0 done, 1 nothing found or a check failed, 2 wrong use, 3 an alarm of `watch --fail-on`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ COMMANDS = {
     "diff": ("reading", "show where two rollouts part"),
     "scan": ("checking", "let checks look at what nobody has looked at yet"),
     "findings": ("checking", "what checks found: a table, or the findings of one check"),
+    "watch": ("checking", "print the alarms of a run as they arise"),
     "import": ("importing", "bring in rollouts that other programs wrote"),
     "export": ("exporting", "write rollouts for other programs and systems"),
     "bundle": ("running", "make a static site of rollouts for any web server or bucket"),

@@ -13,10 +13,10 @@ import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..checks.beside import Scanning
 from ..query import Store
 from .app import app
 from .keeper import Keeper
-from .scanning import Scanning
 from .security import is_loopback
 
 PORT = 7373

@@ -1,4 +1,4 @@
-"""The process beside the server that lets checks look at new rollouts."""
+"""The process beside the server, or beside `watch`, that lets checks look at new rollouts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
 class Scanning:
     """Starts it, and lets it go. It ends with this process, however that ends."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, query: str = "") -> None:
         self._root = root
+        self._query = query
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -27,7 +28,7 @@ class Scanning:
             return
         with contextlib.suppress(OSError):  # no processes left: there are no new findings
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rollscope.checks", str(self._root)],
+                [sys.executable, "-P", "-m", "rollscope.checks", str(self._root), self._query],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the server
@@ -47,3 +48,14 @@ class Scanning:
                 end()
                 self._process.wait(1.0)
                 return
+
+
+@contextlib.contextmanager
+def beside(root: Path, query: str = "") -> Iterator[bool]:
+    """The process, while it is open. Did it start?"""
+    scanning = Scanning(root, query)
+    scanning.start()
+    try:
+        yield scanning.is_on
+    finally:
+        scanning.stop()
