@@ -186,6 +186,22 @@ def test_a_gap_of_a_table_where_text_belongs_is_a_gap(odd: Any) -> None:
     assert decoded(Rollout(task=odd, meta={"a set": {1}})).get("task") is None  # the slow path
 
 
+class Indexed:
+    """Looks like a mapping and is none, as a tensor does."""
+
+    def __getitem__(self, place: int) -> int:
+        return [1, 2][place]
+
+    def tolist(self) -> list[int]:
+        return [1, 2]
+
+
+def test_an_object_that_looks_like_a_mapping_costs_nothing_else() -> None:
+    assert decoded(Rollout(task="t", meta={"t": Indexed()})) | {"id": None, "time": None} == {
+        "task": "t", "meta": {"t": [1, 2]}, "id": None, "time": None,
+    }  # fmt: skip
+
+
 def test_json_deeper_than_the_fast_path_looks_is_written_as_it_is() -> None:
     deep: Any = math.nan
     for _ in range(12):

@@ -211,7 +211,7 @@ def _is_plain(rollout: Rollout, first: int = 0) -> bool:
         return False
     try:
         msgspec.convert(rollout, _PLAIN_ROLLOUT, from_attributes=True)
-    except (msgspec.ValidationError, RecursionError):
+    except Exception:  # not what the columns hold; or an odd object, which raises what it likes
         return False
     return _NO_PARENT.issuperset(map(_PARENT, messages)) or all(
         parent is None or -1 <= parent < n for n, parent in enumerate(map(_PARENT, messages), first)
