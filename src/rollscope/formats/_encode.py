@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
 from ..model import Rollout, Tokens, normalise
+from ..model.chat import parsed
 from ..model.normalise import finite
 
 
@@ -29,13 +29,8 @@ def text(value: Any) -> str | None:
 
 def arguments(value: Any) -> Any:
     """Arguments of a tool call: an object, if the model wrote one."""
-    if isinstance(value, str):
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-        return parsed if isinstance(parsed, dict) else value
-    return value
+    found = parsed(value)
+    return found if isinstance(found, dict) else value
 
 
 def _tokens(tokens: Any) -> Any:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..adapters._lines import LARGEST, TORN, decoded, lines, opened
+from ..model import Rollout
 from ..model.problem import Problem
 from ._json import Scanner, head
+
+ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+"""What reading a value raises that is not as its format has it."""
 
 _COMPRESSED = (".gz", ".zst")
 
@@ -71,6 +75,22 @@ def values(path: Path) -> Iterator[Entry | Problem]:
                 number += 1
     except (ValueError, *TORN) as error:
         yield Problem(path, None, f"cannot be read after item {number}: {error}")
+
+
+def rollouts(
+    path: Path, what: str, convert: Callable[[Entry], Iterable[Rollout | Problem]]
+) -> Iterator[Rollout | Problem]:
+    """What `convert` makes of every value of a file. A value that is not `what` is a problem, not
+    the end."""
+    for found in values(path):
+        if isinstance(found, Problem):
+            yield found
+            continue
+        try:
+            yield from convert(found)
+        except ODD as error:
+            why = error if isinstance(error, ValueError) else repr(error)  # a bare key says nothing
+            yield found.problem(path, f"not {what}: {why}")
 
 
 def layout(path: Path) -> Literal["lines", "list", "objects"]:
@@ -149,6 +169,12 @@ def first(path: Path) -> Any:
     except OSError:
         return None
     return _first(path, about.st_size, about.st_mtime_ns)
+
+
+def first_object(path: Path, *endings: str) -> dict[str, Any]:
+    """`first` of a file with one of these endings, if it is an object; else an empty one."""
+    found = first(path) if plain_suffix(path) in endings and path.is_file() else None
+    return found if isinstance(found, dict) else {}
 
 
 @functools.lru_cache(maxsize=1)  # all formats ask about one file, then about the next

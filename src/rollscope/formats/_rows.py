@@ -5,9 +5,13 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ..model import Rollout
+from ..model.problem import Problem
+from ._files import ODD
 
 _TEXT = "(?, all_varchar = true, header = true, max_line_size = 67108864, delim = '{}')"
 TABLES = {
@@ -34,6 +38,17 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         for values in batch:
             row = dict(zip(names, values, strict=True))
             yield {name: _cell(text) for name, text in row.items()} if is_text else row
+
+
+def rollouts(
+    path: Path, convert: Callable[[dict[str, Any]], Rollout]
+) -> Iterator[Rollout | Problem]:
+    """What `convert` makes of each row. A row of which it can make nothing is a problem."""
+    for number, row in enumerate(rows(path), 1):
+        try:
+            yield convert(row)
+        except ODD as error:
+            yield Problem(path, None, f"row {number}: {error}")
 
 
 def columns(path: Path) -> set[str]:

@@ -6,14 +6,13 @@ what the environment answered, and metrics with token ids and logprobs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from ..model import Message, Rollout, Tokens
-from ..model.chat import from_chat, to_chat, tool_call
+from ..model.chat import from_chat, parsed, to_chat, tool_call
 from ..model.conversation import by_policy, text
 from ..model.problem import Problem
 from ..model.schema import FIELDS, scalars
@@ -37,21 +36,12 @@ _STEP_KEYS = {
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) not in (".json", ".jsonl"):
-        return False
-    body = _files.first(path)
-    return isinstance(body, dict) and str(body.get("schema_version", "")).startswith("ATIF")
+    version = _files.first_object(path, ".json", ".jsonl").get("schema_version", "")
+    return str(version).startswith("ATIF")
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for found in _files.values(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        try:
-            yield convert(found.value)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            yield found.problem(path, f"not an ATIF trajectory: {error!r}")
+    return _files.rollouts(path, "an ATIF trajectory", lambda found: [convert(found.value)])
 
 
 def convert(body: Mapping[str, Any]) -> Rollout:
@@ -175,9 +165,8 @@ def _step(message: Message) -> dict[str, Any]:
 
 def _object(arguments: Any) -> Any:
     """ATIF wants an object. If the model wrote anything else, it is kept as text inside one."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            return {"raw": arguments}
-    return arguments if isinstance(arguments, dict) else {"value": arguments}
+    found = parsed(arguments)
+    if isinstance(found, dict):
+        return found
+    is_text = isinstance(found, str) and found == arguments
+    return {"raw" if is_text else "value": found}

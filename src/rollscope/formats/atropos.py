@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import TORN, lines, opened
+from ..adapters._lines import TORN, opened
 from ..adapters._messages import split, split_text
 from ..model import Message, Rollout, prompt_task
 from ..model.chat import from_chat
@@ -35,31 +35,23 @@ _HTML = (".html", ".htm")
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    if _files.plain_suffix(path) in _HTML:
+    if path.is_file() and _files.plain_suffix(path) in _HTML:
         with opened(path) as file:
             head = file.read(1 << 14)
         return b'id="groups-container"' in head and b"Rendered Messages" in head
-    body = _files.first(path) if _files.plain_suffix(path) == ".jsonl" else None
-    return isinstance(body, dict) and {"tokens", "masks", "scores"} <= body.keys()
+    return _files.first_object(path, ".jsonl").keys() >= {"tokens", "masks", "scores"}
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
     label = _files.label(path)
     if _files.plain_suffix(path) in _HTML:
-        yield from _read_html(path, label)
-        return
-    for found in lines(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        number, body = found
-        try:
-            for item in convert(body, f"{label}/{number}"):
-                yield Problem(path, number, item) if isinstance(item, str) else item
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            yield Problem(path, number, f"not a group of Atropos: {error!r}")
+        return _read_html(path, label)
+
+    def group(found: _files.Entry) -> Iterator[Rollout | Problem]:
+        for item in convert(found.value, f"{label}/{found.number}"):
+            yield found.problem(path, item) if isinstance(item, str) else item
+
+    return _files.rollouts(path, "a group of Atropos", group)
 
 
 def convert(group: Mapping[str, Any], name: str) -> Iterator[Rollout | str]:

@@ -25,7 +25,7 @@ from ..store.read.reader import Reader
 from ._body import decode
 from ._encode import text
 from ._export import ExportPlan, ExportState
-from ._rows import columns, rows
+from ._rows import columns, rollouts
 from ._tables import TableRow, Tables
 
 MESSAGE = (
@@ -67,11 +67,7 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
     """Every row as the rollout that it was made of."""
-    for number, found in enumerate(rows(path), 1):
-        try:
-            yield _rollout(found)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            yield Problem(path, None, f"row {number}: {error}")
+    return rollouts(path, _rollout)
 
 
 def _rollout(found: dict[str, Any]) -> Rollout:

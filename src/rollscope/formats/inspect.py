@@ -33,13 +33,11 @@ _USED = {
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    if path.suffix == ".eval":
+    if path.is_file() and path.suffix == ".eval":
         with path.open("rb") as file:
             return file.read(2) == b"PK"  # also a torn one, so that it is told
-    body = _files.first(path) if _files.plain_suffix(path) == ".json" else None
-    return isinstance(body, dict) and "eval" in body and ("samples" in body or "plan" in body)
+    body = _files.first_object(path, ".json")
+    return "eval" in body and ("samples" in body or "plan" in body)
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:

@@ -24,13 +24,9 @@ _BLOCKED = "blocked"
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) != ".json":
-        return False
-    body = _files.first(path)
-    if not isinstance(body, dict) or _is_episode(body):
-        return isinstance(body, dict)
+    body = _files.first_object(path, ".json")
     inner = body["logs"] if _has_logs(body) else body
-    return _is_episode(next(iter(inner.values()), None))
+    return _is_episode(body) or _is_episode(next(iter(inner.values()), None))
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
@@ -43,7 +39,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
         for name, body in entries:
             try:
                 yield convert(body, _files.label(path))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except _files.ODD as error:
                 yield Problem(path, None, f"episode {name} is not InterCode's: {error!r}")
     except (ValueError, *TORN) as error:
         yield Problem(path, None, f"cannot be read further: {error}")

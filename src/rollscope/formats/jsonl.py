@@ -25,12 +25,9 @@ _ENDINGS = (".jsonl", ".ndjson", ".json")
 
 def recognise(path: Path) -> bool:
     """A text file whose first line is an object with messages, or a prompt and an answer."""
-    if not path.is_file() or _files.plain_suffix(path) not in _ENDINGS:
-        return False
-    first = _files.first(path)
-    return isinstance(first, dict) and (
-        any(k in first for k in MESSAGE_KEYS)
-        or ("prompt" in first and any(k in first for k in ANSWER_KEYS))
+    first = _files.first_object(path, *_ENDINGS)
+    return any(k in first for k in MESSAGE_KEYS) or (
+        "prompt" in first and any(k in first for k in ANSWER_KEYS)
     )
 
 

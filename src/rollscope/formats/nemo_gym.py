@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import lines
 from ..model import Rollout, prompt_task
 from ..model.problem import Problem
 from . import _files
@@ -26,22 +25,11 @@ NUMBERS_TASKS = True
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) != ".jsonl":
-        return False
-    body = _files.first(path)
-    return isinstance(body, dict) and {"responses_create_params", "response"} <= body.keys()
+    return _files.first_object(path, ".jsonl").keys() >= {"responses_create_params", "response"}
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for found in lines(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        number, body = found
-        try:
-            yield convert(body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            yield Problem(path, number, f"not a NeMo Gym rollout: {error!r}")
+    return _files.rollouts(path, "a NeMo Gym rollout", lambda found: [convert(found.value)])
 
 
 def convert(body: Mapping[str, Any]) -> Rollout:

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import lines
 from ..adapters._messages import split
 from ..model import Message, Rollout, prompt_task
 from ..model.chat import from_chat
@@ -39,12 +38,9 @@ _USED = {
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) != ".jsonl":
-        return False
-    body = _files.first(path)
-    if not isinstance(body, dict) or not {"content", "idx"} <= body.keys():
-        return False
-    return isinstance(body["content"], list) and bool(body.keys() & {"rewards", "input_lengths"})
+    body = _files.first_object(path, ".jsonl")
+    is_row = "idx" in body and isinstance(body.get("content"), list)
+    return is_row and bool(body.keys() & {"rewards", "input_lengths"})
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
@@ -52,22 +48,17 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
     split_name = _SPLITS[found[1]] if found else None
     step = int(found[2]) if found else None
     seen: dict[str, int] = {}
-    for item in lines(path):
-        if isinstance(item, Problem):
-            yield item
-            continue
-        number, body = item
-        try:
-            rollout, problem = convert(body, split_name, step)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            yield Problem(path, number, f"not a row of NeMo-RL: {error!r}")
-            continue
+
+    def made(row: _files.Entry) -> Iterator[Rollout | Problem]:
+        rollout, problem = convert(row.value, split_name, step)
         if problem is not None:
-            yield Problem(path, number, problem)
+            yield row.problem(path, problem)
         rollout.group = f"{split_name}/{step}/{rollout.task}"
         rollout.index = seen.get(rollout.group, 0)
         seen[rollout.group] = rollout.index + 1
         yield rollout
+
+    return _files.rollouts(path, "a row of NeMo-RL", made)
 
 
 def convert(

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import TORN, lines
+from ..adapters._lines import TORN
 from ..model import Error, Rollout
 from ..model.problem import Problem
 from . import _files, _openhands_v0, _openhands_v1
@@ -34,10 +34,10 @@ def recognise(path: Path) -> bool:
     if path.is_dir():
         found = _store(path)
         return bool(found) and _is_event(_files.first(found[0]))
-    body = _files.first(path) if path.is_file() else None
     if _files.plain_suffix(path) == ".jsonl":
-        return isinstance(body, dict) and {"instance_id", "history"} <= body.keys()
-    return _files.plain_suffix(path) == ".json" and _is_event(body) and _is_list(path)
+        return _files.first_object(path, ".jsonl").keys() >= {"instance_id", "history"}
+    is_json = path.is_file() and _files.plain_suffix(path) == ".json"
+    return is_json and _is_event(_files.first(path)) and _files.layout(path) == "list"
 
 
 def files(folder: Path) -> list[Path]:
@@ -50,24 +50,15 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
     if path.is_dir():
         yield from _read_store(path)
     elif _files.plain_suffix(path) == ".jsonl":
-        yield from _read_output(path)
+        label = _files.label(path)
+        yield from _files.rollouts(
+            path, "an output of OpenHands", lambda found: [convert(found.value, label)]
+        )
     else:
         try:
             yield _converted(_files.whole(path), _files.label(path))
         except (KeyError, TypeError, ValueError, AttributeError, *TORN) as error:
             yield Problem(path, None, f"not a trajectory of OpenHands: {error!r}")
-
-
-def _read_output(path: Path) -> Iterator[Rollout | Problem]:
-    for found in lines(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        number, body = found
-        try:
-            yield convert(body, _files.label(path))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            yield Problem(path, number, f"not an output of OpenHands: {error!r}")
 
 
 def _read_store(folder: Path) -> Iterator[Rollout | Problem]:
@@ -151,10 +142,6 @@ def _is_event(body: Any) -> bool:
     if not isinstance(body, Mapping) or not {"source", "timestamp"} <= body.keys():
         return False
     return bool(body.keys() & {"action", "observation", "kind"})
-
-
-def _is_list(path: Path) -> bool:
-    return _files.layout(path) == "list"
 
 
 def _store(folder: Path) -> list[Path]:

@@ -31,23 +31,15 @@ _OWN = {"prompt"} | {f"{what}{kind}" for what in ("", "score_", "id_")
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) not in (".jsonl", ".json"):
-        return False
-    body = _files.first(path)
-    return isinstance(body, dict) and {"chosen", "rejected"} <= body.keys()
+    return _files.first_object(path, ".jsonl", ".json").keys() >= {"chosen", "rejected"}
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
     """Both rollouts of every pair. What one is better by is known only if it has scores."""
     label = _files.label(path)
-    for found in _files.values(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        try:
-            yield from _both(found.value, f"{label}/{found.number}")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            yield found.problem(path, f"not a pair: {error}")
+    return _files.rollouts(
+        path, "a pair", lambda found: _both(found.value, f"{label}/{found.number}")
+    )
 
 
 def _both(body: dict[str, Any], group: str) -> Iterator[Rollout]:

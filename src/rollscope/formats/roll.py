@@ -10,15 +10,13 @@ A line is the batch of a step: an object with a list for every column, one value
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import lines
 from ..model import Error, Message, Rollout, prompt_task
-from ..model.chat import from_chat
+from ..model.chat import from_chat, parsed
 from ..model.conversation import text
 from ..model.problem import Problem
 from . import _files
@@ -33,45 +31,36 @@ _SAVED = "%Y%m%d_%H%M%S_%f"
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) != ".jsonl":
-        return False
-    body = _files.first(path)
-    if not isinstance(body, dict) or not isinstance(body.get("global_step"), list):
-        return False
-    return {"responses", "scores"} <= body.keys() or "trajectory_data" in body
+    body = _files.first_object(path, ".jsonl")
+    is_batch = isinstance(body.get("global_step"), list)
+    return is_batch and ({"responses", "scores"} <= body.keys() or "trajectory_data" in body)
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for found in lines(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        number, body = found
+    return _files.rollouts(path, "a step of ROLL", lambda found: _step(path, found))
+
+
+def _step(path: Path, found: _files.Entry) -> Iterator[Rollout | Problem]:
+    sizes = {name: len(values) for name, values in found.value.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"its columns have different lengths: {sizes}")
+    seen: dict[str, int] = {}
+    for place, values in enumerate(zip(*found.value.values(), strict=True)):
+        row = dict(zip(found.value, values, strict=True))
         try:
-            sizes = {name: len(values) for name, values in body.items()}
-            if len(set(sizes.values())) > 1:
-                raise ValueError(f"its columns have different lengths: {sizes}")
-            columns = zip(*body.values(), strict=True)
-            rows = [dict(zip(body, values, strict=True)) for values in columns]
-        except (TypeError, ValueError, AttributeError) as error:
-            yield Problem(path, number, f"not a step of ROLL: {error}")
+            rollout = _trajectory(row) if "trajectory_data" in row else _answer(row)
+        except _files.ODD as error:
+            yield found.problem(path, f"rollout {place} is not ROLL's: {error!r}")
             continue
-        seen: dict[str, int] = {}
-        for place, row in enumerate(rows):
-            try:
-                rollout = _trajectory(row) if "trajectory_data" in row else _answer(row)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                yield Problem(path, number, f"rollout {place} is not ROLL's: {error!r}")
-                continue
-            if rollout.index is None and rollout.group is not None:
-                rollout.index = seen.get(rollout.group, 0)
-                seen[rollout.group] = rollout.index + 1
-            yield rollout
+        if rollout.index is None and rollout.group is not None:
+            rollout.index = seen.get(rollout.group, 0)
+            seen[rollout.group] = rollout.index + 1
+        yield rollout
 
 
 def _answer(row: Mapping[str, Any]) -> Rollout:
     """A row of the RLVR pipeline: one prompt, one answer."""
-    step, asked = row["global_step"], _json(row.get("messages"))
+    step, asked = row["global_step"], parsed(row.get("messages"))
     if isinstance(asked, list):
         messages = [from_chat(message) for message in asked]
     else:  # what the template has made of it
@@ -81,7 +70,7 @@ def _answer(row: Mapping[str, Any]) -> Rollout:
     task = row.get("id")
     if task is None:
         task = prompt_task("\n".join(map(text, messages)))
-    settings = _json(row.get("sampling_params"))
+    settings = parsed(row.get("sampling_params"))
     settings = settings if isinstance(settings, dict) else {}
     generated = settings.get("generation_config") or settings
     score = row["scores"]
@@ -106,8 +95,8 @@ def _answer(row: Mapping[str, Any]) -> Rollout:
 
 def _trajectory(row: Mapping[str, Any]) -> Rollout:
     """A row of the agentic pipeline: a trajectory of many turns."""
-    data = _json(row["trajectory_data"])
-    said = _json(row.get("messages")) or data.get("messages") or []
+    data = parsed(row["trajectory_data"])
+    said = parsed(row.get("messages")) or data.get("messages") or []
     place, graded = data.get("env_info") or {}, data.get("reward_info") or {}
     failed, lengths = data.get("failure_info") or {}, data.get("length_info") or {}
     reward = graded.get("episode_reward")
@@ -141,7 +130,7 @@ def _trajectory(row: Mapping[str, Any]) -> Rollout:
         meta={
             **{k: v for k, v in data.items() if k not in ("messages", "trajectory_id")},
             **{k: row[k] for k in ("exp_name",) if row.get(k)},
-            **({"tools": _json(row["tools"])} if row.get("tools") else {}),
+            **({"tools": parsed(row["tools"])} if row.get("tools") else {}),
         },
     )
 
@@ -164,16 +153,6 @@ def _message(body: Any) -> Message:
     message = from_chat(body)
     message.sampled = message.role == "assistant"
     return message
-
-
-def _json(value: Any) -> Any:
-    """A value that was put into text once more."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def _saved(stamp: Any) -> float | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Message, Part, Rollout, ToolCall
-from ..model.chat import from_chat
+from ..model.chat import from_chat, parsed
 from ..model.cleaner import Cleaner
 from ..model.conversation import branches, by_policy, tool_calls
 from ..model.problem import Problem
@@ -25,7 +25,7 @@ from ._body import decode
 from ._encode import arguments, text
 from ._export import ExportPlan
 from ._files import seconds
-from ._rows import columns, rows
+from ._rows import columns, rollouts
 from ._tables import TableRow, Tables
 
 SCHEMA = {
@@ -78,23 +78,20 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
     """Every transcript as a rollout."""
-    for number, found in enumerate(rows(path), 1):
-        try:
-            yield _rollout({name: v for name, v in found.items() if v is not None})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            yield Problem(path, None, f"row {number}: {error}")
+    return rollouts(path, _rollout)
 
 
 def _rollout(found: dict[str, Any]) -> Rollout:
     """`row`, the other way round. A score is the reward if it is a number."""
+    found = {name: value for name, value in found.items() if value is not None}
     body: dict[str, Any] = {}
     for name, column in {**{name: name for name in METADATA}, **_IN_SCHEMA_AS}.items():
         if column in found:
             value = found.pop(column)
-            body[name] = _parsed(value) if name in _JSON else value
+            body[name] = parsed(value) if name in _JSON else value
     if "model_options" in found:
-        body["sampling"] = _parsed(found.pop("model_options"))
-    if "reward" not in body and isinstance(score := _parsed(found.get("score")), (int, float)):
+        body["sampling"] = parsed(found.pop("model_options"))
+    if "reward" not in body and isinstance(score := parsed(found.get("score")), (int, float)):
         body["reward"] = float(score)
     if "score_explanation" in found:
         body["reward_texts"] = {"score": found.pop("score_explanation")}
@@ -118,7 +115,7 @@ def _rollout(found: dict[str, Any]) -> Rollout:
         about.pop("score", None)  # it is the reward, as text
         about.pop("model", None)  # it is in `meta`
         body["project"], _, body["run"] = str(found.get("source_id", "")).partition("/")
-    body["meta"] = {**body.get("meta", {}), **{k: _parsed(v) for k, v in about.items()}}
+    body["meta"] = {**body.get("meta", {}), **{k: parsed(v) for k, v in about.items()}}
     rollout = decode({name: value for name, value in body.items() if value is not None})
     rollout.messages = messages
     return rollout
@@ -134,7 +131,7 @@ def _inspected(body: dict[str, Any]) -> Message:
     message.name = about.get("name") or named or message.name
     message.tool_calls = [_called(call) for call in calls]
     message.sampled = True if source == "generate" else message.sampled
-    message.meta |= _parsed(about["meta"]) if "meta" in about else {}
+    message.meta |= parsed(about["meta"]) if "meta" in about else {}
     message.meta |= {k: v for k, v in about.items() if k not in ("role", "name", "meta")}
     return message
 
@@ -145,16 +142,6 @@ def _called(call: dict[str, Any]) -> ToolCall:
     is_raw = bool(call.get("parse_error")) and isinstance(given, dict) and given.keys() == {"raw"}
     made = given["raw"] if is_raw and isinstance(given, dict) else given
     return ToolCall(id=call.get("id"), name=call.get("function") or None, arguments=made)
-
-
-def _parsed(value: Any) -> Any:
-    """A value that may be JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def row(rollout: Rollout) -> TableRow:

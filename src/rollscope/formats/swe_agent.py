@@ -14,7 +14,7 @@ from typing import Any
 
 from ..adapters._lines import TORN
 from ..model import Message, Rollout, Span
-from ..model.chat import from_chat
+from ..model.chat import from_chat, parsed
 from ..model.problem import Problem
 from . import _files
 
@@ -84,11 +84,7 @@ def _add_states(messages: list[Message], steps: list[Mapping[str, Any]]) -> None
     if len(said) != len(steps):
         return
     for message, step in zip(said, steps, strict=True):
-        state = step.get("state")
-        if isinstance(state, str):
-            with contextlib.suppress(ValueError):  # no JSON: kept as the text it is
-                state = json.loads(state)
-        message.state = state
+        message.state = parsed(step.get("state"))
 
 
 def _spans(steps: list[Mapping[str, Any]], messages: list[Message]) -> Iterator[Span]:

@@ -37,10 +37,8 @@ _REPEATED = ("policy", "global_simulation_guidelines", "tool_defs")
 def recognise(path: Path) -> bool:
     if path.is_dir():
         return (path / "simulations").is_dir() and recognise(path / "results.json")
-    if not path.is_file() or _files.plain_suffix(path) != ".json":
-        return False
-    body = _files.first(path)
-    return isinstance(body, dict) and ({"info", "tasks"} <= body.keys() or body.keys() >= _ONE)
+    keys = _files.first_object(path, ".json").keys()
+    return keys >= {"info", "tasks"} or keys >= _ONE
 
 
 def files(folder: Path) -> list[Path]:

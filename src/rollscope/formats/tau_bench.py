@@ -15,21 +15,14 @@ _KEYS = {"task_id", "traj", "reward", "trial"}
 
 
 def recognise(path: Path) -> bool:
-    if not path.is_file() or _files.plain_suffix(path) != ".json":
-        return False
-    body = _files.first(path)
-    return isinstance(body, dict) and body.keys() >= _KEYS
+    return _files.first_object(path, ".json").keys() >= _KEYS
 
 
 def read(path: Path) -> Iterator[Rollout | Problem]:
-    for found in _files.values(path):
-        if isinstance(found, Problem):
-            yield found
-            continue
-        try:
-            yield convert(found.value, _files.label(path))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            yield found.problem(path, f"not a tau-bench trajectory: {error!r}")
+    label = _files.label(path)
+    return _files.rollouts(
+        path, "a tau-bench trajectory", lambda found: [convert(found.value, label)]
+    )
 
 
 def convert(body: Mapping[str, Any], label: str) -> Rollout:

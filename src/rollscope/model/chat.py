@@ -8,6 +8,7 @@ Understood: OpenAI chat messages (null content, parts, `tool_calls`, the old `fu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -231,6 +232,16 @@ def _chat_call(call: ToolCall) -> dict[str, Any]:
 def as_text(value: Any) -> str:
     """A JSON value as text; a text as it is."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def parsed(value: Any) -> Any:
+    """A value that may be JSON put into text: the value in it; any other text stays as it is."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            pass
+    return value
 
 
 def _text(value: Any) -> str | None:

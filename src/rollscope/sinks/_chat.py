@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..model import Message, Rollout
-from ..model.chat import to_chat
+from ..model.chat import parsed, to_chat
 from ..model.conversation import by_policy, parent_of, path_to
 from ._plain import known, without_tokens
 from .calls import ROOT, TracedCall
@@ -86,7 +86,7 @@ def exchange(rollout: Rollout, call: TracedCall) -> tuple[Any, Any]:
     outputs = without_tokens(span.outputs) if span is not None else None
     if call.kind == "tool":
         if call.tool is not None and call.tool.arguments is not None:
-            inputs = _arguments(call.tool.arguments)
+            inputs = parsed(call.tool.arguments)
         if call.message is not None:
             outputs = message(rollout.messages[call.message])["content"]
     return inputs, outputs
@@ -112,16 +112,6 @@ def times(rollout: Rollout, found: Sequence[TracedCall]) -> dict[str, tuple[floa
 
 def has_times(call: TracedCall) -> bool:
     return call.start is not None and call.end is not None
-
-
-def _arguments(found: Any) -> Any:
-    """Arguments of a tool as an object, where the model wrote one."""
-    if not isinstance(found, str):
-        return found
-    try:
-        return json.loads(found)
-    except ValueError:
-        return found
 
 
 def _shown(part: dict[str, Any]) -> dict[str, Any]:
