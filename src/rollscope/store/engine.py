@@ -73,7 +73,7 @@ def is_of_a_file(error: Exception) -> bool:
     """Can it be that a file vanished or is damaged? Else the query itself is wrong."""
     if isinstance(error, (duckdb.IOException, FileNotFoundError)):
         return True
+    if type(error) is duckdb.Error:  # no kind of its own, such as "Out of buffer": a library's
+        return True
     said = str(error).lower()
-    return (isinstance(error, duckdb.InvalidInputException) or type(error) is duckdb.Error) and any(
-        word in said for word in _OF_A_FILE
-    )
+    return isinstance(error, duckdb.InvalidInputException) and any(w in said for w in _OF_A_FILE)

@@ -199,8 +199,11 @@ class Contents:
     def problems(self) -> list[StoreProblem]:
         """Every file, or part of one, that is not shown, and why."""
         found = self._watching.problems()
+        logs = list(self._tail.logs.values())
         is_damaged = any(unit.info.damaged for unit in self.units.values())
-        torn = self._torn() if is_damaged else {}
+        infos = self._infos() if is_damaged or any(log.is_unread for log in logs) else []
+        torn = {log: offset for _, info in infos for log, offset in info.torn.items()}
+        ends = {(run, log): end for run, info in infos for log, end in info.ends.items()}
         for path, unit in self.units.items():
             for bad in unit.info.damaged:
                 if bad.offset >= torn.get(bad.log, math.inf):
@@ -210,16 +213,15 @@ class Contents:
                 )
             if unit.info.bad_lines:
                 found[path] = f"{unit.info.bad_lines} lines of the log were no JSON"
-        for log in list(self._tail.logs.values()):
-            found |= _log_problems(log)
+        for log in logs:
+            found |= _log_problems(log, ends.get((log.directory, log.name), 0))
         found |= self.scans.ignored
         return [StoreProblem(path, text) for path, text in sorted(found.items())]
 
-    def _torn(self) -> dict[str, int]:
-        """Where the torn ends of logs begin that their writers gave up."""
-        runs = list(self._watching.runs.values())
-        infos = [i for run in runs for i in writers.read_infos(run.info.directory).values()]
-        return {log: offset for info in infos for log, offset in info.torn.items()}
+    def _infos(self) -> list[tuple[Path, writers.WriterInfo]]:
+        """Every writer, with the directory of its run."""
+        runs = list(self._watching.runs)
+        return [(run, info) for run in runs for info in writers.read_infos(run).values()]
 
     def find_broken(self, said: str) -> bool:
         """Read the files that the error names, or all, and leave out those that cannot be.
@@ -239,12 +241,14 @@ class Contents:
         return len(self._watching.broken) > count
 
 
-def _log_problems(log: FollowedLog) -> dict[str, str]:
-    """What is wrong with a live log, by where."""
+def _log_problems(log: FollowedLog, end: int) -> dict[str, str]:
+    """What is wrong with a live log, by where. `end`: how far its writer says it is written."""
     found = {
         f"{log.path}: bytes {bad.offset} to {bad.end}": f"{bad.error}; skipped"
         for bad in log.damaged
     }
+    if log.offset < end and log.is_unread and log.is_stuck(end):
+        found[f"{log.path}: bytes {log.offset} to {end}"] = "damaged; not shown"
     if log.trouble is not None:
         found[f"{log.path}: {log.name}"] = f"{log.trouble}; what it holds is not shown"
     if log.bad_lines:

@@ -43,6 +43,21 @@ class FollowedLog:
         self.trouble: str | None = None
         """Why it cannot be read."""
 
+    @property
+    def is_unread(self) -> bool:
+        """Was there no good frame at its end? It may have been on its way to the disk."""
+        return self.offset < self.size
+
+    def is_stuck(self, end: int) -> bool:
+        """Is there still none, though all up to `end` is on the disk? Then it is damaged."""
+        try:
+            if self.path.stat().st_size < end:
+                return False
+            frame = next(frames.scan(self.path, self.offset), None)
+            return frame is not None and frame.error is not None
+        except OSError:
+            return False
+
 
 class Tail:
     """All live logs of a reader. Used by one thread at a time, inside a transaction."""
