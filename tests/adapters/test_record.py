@@ -1,15 +1,19 @@
 """What a watcher saw is converted and logged, on a thread of its own."""
 
+import functools
 import os
 import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rollscope import capture
-from rollscope.adapters._record import Later, Recorder, converted
+from rollscope.adapters._later import Later, weight
+from rollscope.adapters._record import Recorder, converted
 from rollscope.model import Rollout
 from rollscope.store.read.reader import Reader
 
@@ -157,3 +161,100 @@ def test_off_means_untouched(own_store: Path, monkeypatch: pytest.MonkeyPatch) -
     trainer = Trainer()
     assert not attach(trainer)
     assert vars(trainer) == {} and not own_store.exists()
+
+
+# -- what waits is bounded ---------------------------------------------------------------
+
+
+class Gate:
+    """Work that keeps the thread busy until it is opened."""
+
+    def __init__(self, later: Later) -> None:
+        self._begun, self._open = threading.Event(), threading.Event()
+        later(self._wait)
+        assert self._begun.wait(60)
+
+    def _wait(self) -> None:
+        self._begun.set()
+        assert self._open.wait(60)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def test_work_that_waits_is_bounded_by_the_queue_and_what_finds_no_room_is_counted(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_QUEUE", "1MB")
+    done: list[int] = []
+    ended: list[int] = []
+    ids = [7] * 50_000  # 400 kB
+
+    def note(n: int, ids: list[int]) -> None:
+        done.append(n)
+
+    with capture.init(project="p", run="r") as run:
+        later = Later("test", run)
+        gate = Gate(later)
+        for n in range(5):
+            later(note, n, ids, rollouts=8)
+        later(note, 9, ids, rollouts=1, instead=functools.partial(ended.append, 9))
+        gate.open()
+        later.drain()
+        assert (done, ended) == ([0, 1], [9])
+        assert run.counters.dropped == {"queue full": 24}
+        assert run.counters.dropped_other == {"queue full": 1}
+        later(done.append, 5, rollouts=8)  # there is room again
+        gate = Gate(later)
+        later(done.append, 6, holds=[ids] * 9, rollouts=8)  # more than the queue: one is taken
+        later(run.annotate, key="k", reward=1.0)
+        gate.open()
+        later.drain()
+        assert done == [0, 1, 5, 6]
+        assert run.counters.dropped_other == {"queue full": 2}
+    (told,) = {r.getMessage() for r in caplog.records}
+    assert "the queue (1 MB) is full, because converting is too slow" in told
+
+
+class Rests(threading.Event):
+    """Notes how long each rest may be, and whether it was cut short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[float | None, bool]] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        is_short = super().wait(timeout)
+        self.seen.append((timeout, is_short))
+        return is_short
+
+
+def test_the_thread_rests_beside_training_but_not_while_somebody_waits(own_store: Path) -> None:
+    with capture.init(project="p", run="r") as run:
+        later = Later("test", run)
+        rests = later._hurry = Rests()
+
+        def work(until_hurried: bool) -> None:
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until or (until_hurried and not rests.is_set()):
+                pass
+
+        later(work, False)
+        later._last.result(60)  # type: ignore[union-attr]
+        ((length, is_short),) = rests.seen
+        assert length is not None and 0.1 < length <= 1.0 and not is_short
+        later(work, True)
+        later(work, False)
+        later.drain()
+        assert all(is_short for _, is_short in rests.seen[1:])
+
+
+def test_weight_is_about_the_memory_that_is_held() -> None:
+    np = pytest.importorskip("numpy")
+    assert weight([1.5] * 1000) == weight([None] * 1000) == 8050
+    assert weight([np.int64(3)] * 1000) == 8050
+    assert weight(np.zeros(1000, np.float32)) == 4000
+    nested = {"a": [[1] * 1000, (True,) * 1000], "b": SimpleNamespace(c=[0] * 1000)}
+    assert 24_000 < weight(nested) < 25_000
+    assert 1000 <= weight([{"role": "user", "content": "x" * 1000}] * 3) // 3 < 1300
+    assert weight(object()) == weight(None) == 50

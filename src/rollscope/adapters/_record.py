@@ -6,13 +6,12 @@ that also drives the inference engine the GPUs would be idle for so long.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from .. import capture
 from ..capture.setup import installed as installed
+from ._later import Later as Later
 from ._seam import Seams, Watcher
 
 T = TypeVar("T")
@@ -26,45 +25,6 @@ def converted(adapter: str, convert: Callable[..., T], *args: Any, **kwargs: Any
     finally:
         for text in dict.fromkeys(problems):
             capture.report(f"adapter {adapter}", text)
-
-
-class Later:
-    """Does work for one run in order, soon, and at the latest before the run finishes.
-
-    Errors in the work are counted and told.
-    """
-
-    def __init__(self, adapter: str, run: capture.Run) -> None:
-        self.adapter = adapter
-        self.run = run
-        self._begin()
-
-    def _begin(self) -> None:
-        self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"rollscope-{self.adapter}")
-        self._last: Future[None] | None = None
-        self.run.before_finish.append(self.drain)
-
-    @classmethod
-    def of(cls, adapter: str, run: capture.Run) -> Later:
-        """The one that this adapter has for this run: all its work is done in one order."""
-        known = (getattr(drain, "__self__", None) for drain in run.before_finish)
-        found = (k for k in known if isinstance(k, cls) and k.adapter == adapter)
-        return next(found, None) or cls(adapter, run)
-
-    def __call__(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        if self._process != os.getpid():
-            self._begin()  # the child of a fork has no thread yet
-        self._last = self._pool.submit(self._do, work, args, kwargs)
-
-    def drain(self, timeout: float | None = None) -> None:
-        """Wait until everything asked for so far is done, at most `timeout` seconds."""
-        if self._last is not None and self._process == os.getpid():
-            wait([self._last], timeout)
-
-    def _do(self, work: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        with capture.guard(f"adapter {self.adapter}"):
-            work(*args, **kwargs)
 
 
 class Recorder:
@@ -152,8 +112,8 @@ class Recorder:
         self._seams.restore()
 
     def log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Convert and log, on our own thread."""
-        self.later(self._log, convert, *args, **kwargs)
+        """Convert and log, on our own thread. It counts as one rollout if there is no room."""
+        self.later(self._log, convert, *args, rollouts=1, **kwargs)
 
     def _log(self, convert: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self.run.log(converted(self.adapter, convert, *args, **kwargs))

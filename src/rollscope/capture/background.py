@@ -33,6 +33,7 @@ CLOSE_WAIT = 20.0
 """Seconds that the end of the program may wait for a slow disk."""
 
 _AFTER_FINISH = "logged after finish"
+_ADVICE = "Record fewer (Sample) or raise ROLLSCOPE_QUEUE."
 
 
 class Background:
@@ -48,6 +49,8 @@ class Background:
         self._put_lock = threading.RLock()  # among callers; the thread takes it to count a loss
         self._put_bytes = 0
         self._done_bytes = 0
+        self._reserved = 0
+        """Bytes of what an adapter holds and has not made into entries yet."""
         self._wake = threading.Lock()  # held while there is no reason to wake up
         self._wake.acquire()
         self._sleeping = False
@@ -75,8 +78,7 @@ class Background:
                 self._drop(entry.kind, self._closed)
                 report("run", f"a record was {self._closed}, so it is lost")
                 return False
-            queued = self._put_bytes - self._done_bytes
-            if queued + entry.size > self._limit and not _is_small_end(entry):
+            if self.queued + entry.size > self._limit and not _is_small_end(entry):
                 self._no_room(entry)
                 return False
             self._put_bytes += entry.size
@@ -87,28 +89,50 @@ class Background:
             self.wake()
         return True
 
+    def reserve(self, size: int, kind: str, count: int) -> bool:
+        """Make room for what an adapter keeps until it is converted. False: there is none, so it
+        is dropped and counted as `count` of its `kind`.
+
+        There is always room for one. `put` does not ask what is reserved, or what is already
+        converted could be lost for what is not.
+        """
+        with self._put_lock:
+            if not self._reserved or self._reserved + self.queued + size <= self._limit:
+                self._reserved += size
+                return True
+            self._full("converting", kind, count)
+            return False
+
+    def release(self, size: int) -> None:
+        """What was reserved is going to be put now."""
+        with self._put_lock:
+            self._reserved -= size
+
     def _no_room(self, entry: Entry) -> None:
-        limit = f"{self._limit / 1e6:.0f} MB"
-        if entry.size > self._limit:
-            self._drop(entry.kind, "larger than the queue")
-            size = f"{entry.size / 1e6:.0f} MB"
-            text = f"a record of {size} is larger than the queue ({limit}) and was dropped."
-        elif self._blocked:
-            self._drop(entry.kind, self._blocked.reason)
+        if entry.size <= self._limit:
+            self._full("writing", entry.kind)
             return
-        else:
-            self._drop(entry.kind, "queue full")
-            text = f"the queue ({limit}) is full, because writing is too slow: records are dropped."
-        report("queue", f"{text} Record fewer (Sample) or raise ROLLSCOPE_QUEUE.")
+        self._drop(entry.kind, "larger than the queue")
+        size, limit = f"{entry.size / 1e6:.0f} MB", f"{self._limit / 1e6:.0f} MB"
+        text = f"a record of {size} is larger than the queue ({limit}) and was dropped."
+        report("queue", f"{text} {_ADVICE}")
+
+    def _full(self, what: str, kind: str, count: int = 1) -> None:
+        if self._blocked:
+            self._drop(kind, self._blocked.reason, count)
+            return
+        self._drop(kind, "queue full", count)
+        why = f"the queue ({self._limit / 1e6:.0f} MB) is full, because {what} is too slow"
+        report("queue", f"{why}: records are dropped. {_ADVICE}")
 
     def drop(self, kind: str, reason: str) -> None:
         """Count the loss of something that never reached the queue."""
         with self._put_lock:
             self._drop(kind, reason)
 
-    def _drop(self, kind: str, reason: str) -> None:
+    def _drop(self, kind: str, reason: str, count: int = 1) -> None:
         key = (kind, reason)
-        self._dropped[key] = self._dropped.get(key, 0) + 1
+        self._dropped[key] = self._dropped.get(key, 0) + count
 
     def start(self) -> None:
         """Start the thread. If that fails (no threads are left), a later call tries again."""

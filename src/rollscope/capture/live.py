@@ -168,6 +168,10 @@ class LiveRollout:
         """Time a piece of code: `with r.span("search", query=q) as s: s.outputs = ...`"""
         return LiveSpan(self, name, inputs)
 
+    def lose(self, pieces: int) -> None:
+        """For adapters: so many of its messages are not recorded. It says so when it ends."""
+        self._lost += pieces
+
     # -- its life ----------------------------------------------------------------------
 
     def __enter__(self) -> Self:

@@ -360,6 +360,15 @@ class Run:
                 f"to {self.directory}; look with: rollscope view"
             )
 
+    def reserve(self, size: int, kind: str, count: int) -> bool:
+        """For adapters: room in the queue for what is not converted yet. False: it is full, and the
+        loss of `count` of this kind is counted."""
+        return self._background.reserve(size, kind, count)
+
+    def release(self, size: int) -> None:
+        """What was reserved is handed over now, or given up."""
+        self._background.release(size)
+
     @property
     def queued(self) -> int:
         """Bytes that are handed over and not written yet."""

@@ -160,8 +160,8 @@ OPTIONS = (
         _size,
         "a size: `500MB`",
         f"`{QUEUE // 10**9}GB`",
-        "Memory that rollouts may take on their way to the disk. When it is full, new ones are "
-        "dropped and counted.",
+        "Memory that rollouts may take on their way to the disk, those included that an adapter "
+        "has not converted yet. When it is full, new ones are dropped and counted.",
     ),
     Option(
         "ROLLSCOPE_MIN_FREE",

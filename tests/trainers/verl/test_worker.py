@@ -23,6 +23,7 @@ from world import (
 
 import rollscope
 from rollscope import capture
+from rollscope.adapters._record import Later
 
 
 @pytest.mark.parametrize("version", ["legacy", "v1"])
@@ -263,6 +264,26 @@ def test_text_is_decoded_away_from_the_rollouts_event_loop(model: Path, monkeypa
     with rollscope.init(project="p", run="r"):
         run_legacy(make_config(model), dataset_rows(1, 2))
     assert threads and threading.main_thread().name not in threads
+
+
+@pytest.mark.parametrize(("run_worker", "repeat"), [(run_legacy, 2), (run_v1, 1)])
+def test_a_rollout_for_which_there_is_no_room_to_wait_ends_without_messages_and_is_counted(
+    run_worker, repeat: int, model: Path, own_store: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_QUEUE", "1MB")
+    begun, gate = threading.Event(), threading.Event()
+    with rollscope.init(project="p", run="r") as run:
+        later = Later.of("verl", run)
+        later(lambda: begun.set() or gate.wait(60))
+        assert begun.wait(60)
+        later(str, holds=[[0] * 200_000])  # more than the queue: there is no room beside it
+        run_worker(make_config(model), dataset_rows(1, repeat))
+        gate.set()
+    found = stored(own_store)
+    assert len(found) == 2 and all(not r.messages and r.meta["pieces_lost"] == 1 for r in found)
+    assert {r.fate for r in found} == {None} and all(r.end is not None for r in found)
+    assert run.counters.dropped == {}
+    assert run.counters.dropped_other == {"queue full": len(found)}
 
 
 def test_users_own_ops_are_spans_of_the_rollout_they_run_in(model: Path, own_store: Path) -> None:

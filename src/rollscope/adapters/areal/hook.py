@@ -140,9 +140,9 @@ members = _Members()
 _numbers = itertools.count()
 
 
-def later(run: capture.Run, work: Callable[..., Any], *args: Any) -> None:
+def later(run: capture.Run, work: Callable[..., Any], *args: Any, **how: Any) -> None:
     """Do it in the background, before `run` is finished."""
-    Later.of("areal", run)(work, *args)
+    Later.of("areal", run)(work, *args, **how)
 
 
 @functools.cache
@@ -196,7 +196,16 @@ class EpisodeWatch:
             if self.task is not None and hasattr(last, "original_reward"):
                 self.task.expect(self, last)
             result = {name: _snapshot(value) for name, value in result.items()} or None
-        later(self.run, self._record, self.run, result, error, time.time())
+        later(
+            self.run,
+            self._record,
+            self.run,
+            result,
+            error,
+            time.time(),
+            rollouts=len(result["input_ids"]) if result and "input_ids" in result else 1,
+            holds=(result, [_held(call.response) for call in self.calls]),
+        )
 
     def _record(
         self, run: capture.Run, result: Any, error: BaseException | None, ended: float
@@ -244,6 +253,11 @@ def _snapshot(value: Any) -> Any:
     ended, and what it computes for us must not stay in it. Tensors are not changed any more: AReaL
     concatenates copies."""
     return copy.copy(value) if hasattr(value, "to_tensor_dict") else value
+
+
+def _held(response: Any) -> list[Any]:
+    names = ("input_tokens", "output_tokens", "output_logprobs", "output_versions")
+    return [getattr(response, name, None) for name in names]
 
 
 def join(config: Any) -> capture.Run | None:

@@ -202,7 +202,16 @@ class DataRecorder:
             if group.outcome == "kept" and not asked.is_eval:
                 for key, response in zip(keys, responses, strict=True):
                     self.rows[id(response)] = _KeptSample(key, response)
-            self.later(self._record, group, keys, asked, time.time())
+            result = group.result
+            self.later(
+                self._record,
+                group,
+                keys,
+                asked,
+                time.time(),
+                rollouts=len(keys),
+                holds=[getattr(result, n, None) for n in ("responses", "masks", "logprobs")],
+            )
 
     def _key(self, result: Any, is_eval: bool, sample: int) -> str:
         """Unique in this launch: `prompt_id` is the epoch (or the step) and the dataset index."""

@@ -113,7 +113,7 @@ class SkyRLRecorder(Recorder):
         yield
         batch, self.batch = self.batch, None
         if batch is not None:
-            self.later(self._trained, batch)
+            self.later(self._trained, batch, holds=(batch.rows, batch.tensors))
 
     def sampling(self, generator_output: Any, uids: Any) -> Watching:
         given = self._known(generator_output, uids)
@@ -167,7 +167,15 @@ class SkyRLRecorder(Recorder):
         if phase(given)[0] != "eval":
             call = self.made.add(given, made)
         self.later(
-            self._record, call, _copied(given), _copied(made), step, version, started, time.time()
+            self._record,
+            call,
+            _copied(given),
+            _copied(made),
+            step,
+            version,
+            started,
+            time.time(),
+            rollouts=len(given.get("prompts") or made["response_ids"]),
         )
 
     def _failed(

@@ -39,9 +39,18 @@ def log(
         if run is not None:
             given = [_frozen(sample) for sample in flat(samples)]
             later, size = Later.of("slime", run), getattr(args, "n_samples_per_prompt", None)
-            later(_log, run, args, given, rollout_id, "train", group_size=size)
-            others = _others(given)
-            later(_log, run, args, others, rollout_id, "train", _DROPPED, group_size=size)
+            for some, dropped in ((given, None), (_others(given), _DROPPED)):
+                later(
+                    _log,
+                    run,
+                    args,
+                    some,
+                    rollout_id,
+                    "train",
+                    dropped,
+                    rollouts=len(some),
+                    group_size=size,
+                )
             seconds = {} if rollout_time is None else {"perf/rollout_time": rollout_time}
             _metrics(run, rollout_id, {**(rollout_extra_metrics or {}), **seconds})
     return False
@@ -64,8 +73,17 @@ def log_eval(
         if run is not None:
             for name, found in data.items():
                 given = [_frozen(sample) for sample in flat(found.get("samples") or ())]
-                known = {"dataset": name, "group_size": _eval_size(args, name)}
-                Later.of("slime", run)(_log, run, args, given, rollout_id, "eval", **known)
+                Later.of("slime", run)(
+                    _log,
+                    run,
+                    args,
+                    given,
+                    rollout_id,
+                    "eval",
+                    rollouts=len(given),
+                    dataset=name,
+                    group_size=_eval_size(args, name),
+                )
             _metrics(run, rollout_id, extra_metrics or {})
     return False
 

@@ -225,7 +225,7 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         }
         begun = [n for n in rollout.notes if n.start is not None]
         failed = [n for n in begun if not any(n is other for other in own)]
-        Later.of("tinker", run)(_convert_and_log, run, trajectories, rewards, given, None, failed)
+        _log_later(run, trajectories, rewards, given, None, failed)
 
     def failed(self, error: BaseException) -> None:
         """Somebody's own way to roll out raised, and did not clean up."""
@@ -295,9 +295,7 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         self._is_logged = True
         if self._rollout is not None:
             self._rollout.is_logged = True
-        Later.of("tinker", run)(
-            _convert_and_log, run, list(trajectories), rewards, given, error, failed
-        )
+        _log_later(run, list(trajectories), rewards, given, error, failed)
 
     def _log_failed(self, error: BaseException | None) -> None:
         """The group ended before it had rewards: record what there is of each rollout."""
@@ -305,7 +303,16 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         run = self._joined() if begun and not self._is_logged else None
         if run is None:
             return
-        Later.of("tinker", run)(_convert_and_log_failed, run, begun, self.place, self.inner, error)
+        Later.of("tinker", run)(
+            _convert_and_log_failed,
+            run,
+            begun,
+            self.place,
+            self.inner,
+            error,
+            rollouts=len(begun),
+            holds=[_held(notes.turns) for notes in begun],
+        )
 
     def __getattr__(self, name: str) -> Any:
         return _of_inner(self, name)
@@ -335,6 +342,26 @@ class _WholeRollout:
         made = {id(transition.ac) for transition in trajectory.transitions}
         taken = ((n, {id(turn.ac) for turn in n.turns}) for n in self.notes)
         return next((notes for notes, actions in taken if made & actions), None)
+
+
+def _log_later(run: capture.Run, trajectories: list[Any], *more: Any) -> None:
+    failed: list[Notes] = more[-1]
+    turns = [t.transitions for t in trajectories] + [notes.turns for notes in failed]
+    Later.of("tinker", run)(
+        _convert_and_log,
+        run,
+        trajectories,
+        *more,
+        rollouts=len(turns),
+        holds=list(map(_held, turns)),
+    )
+
+
+def _held(turns: Sequence[Any]) -> Any:
+    """What the turns of a rollout keep in memory: each observation begins with the one before."""
+    shown = getattr(turns[-1].ob, "chunks", ()) if turns else ()
+    actions = [(turn.ac.tokens, turn.ac.maybe_logprobs) for turn in turns]
+    return actions, [getattr(chunk, "tokens", None) for chunk in shown]
 
 
 def _convert_and_log(

@@ -180,7 +180,7 @@ class TrlRecorder(Recorder):
                 "_generate_and_score_completions did not call _calculate_rewards: no rollouts",
             )
             return
-        self.later(self._log_batch, self._batch(self.seen, output), self.learning)
+        self._log_later(self._batch(self.seen, output))
 
     def _interrupted(self, error: BaseException) -> None:
         """A reward function raised, or somebody pressed Ctrl-C: keep what was generated."""
@@ -190,7 +190,7 @@ class TrlRecorder(Recorder):
         if self.is_grading:
             kind = "grader" if isinstance(error, Exception) else None
             failed = as_error(error, kind)
-        self.later(self._log_batch, self._batch(self.seen, {}), self.learning, failed)
+        self._log_later(self._batch(self.seen, {}), failed)
 
     def prepare(self) -> Watching:
         """What goes into the loss."""
@@ -254,6 +254,10 @@ class TrlRecorder(Recorder):
         return (
             prompts if completions == completion_ids and len(prompts) == len(completions) else None
         )
+
+    def _log_later(self, batch: dict[str, Any], failed: Error | None = None) -> None:
+        rollouts = len(batch["inputs"])
+        self.later(self._log_batch, batch, self.learning, failed, rollouts=rollouts)
 
     def _log_batch(
         self, batch: dict[str, Any], learning: Learning, error: Error | None = None

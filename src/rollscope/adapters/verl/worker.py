@@ -165,7 +165,14 @@ async def _recorded(start: Callable[[], Any], job: Any, share: _Share, tokenizer
         current.reset(token)
         with guard("adapter verl: ending a rollout"):
             job.end = time.time()
-            recording.later(_finish, recording, tokenizer)
+            recording.later(
+                _finish,
+                recording,
+                tokenizer,
+                rollouts=1,
+                holds=_held(job),
+                instead=functools.partial(_finish_bare, recording),
+            )
 
 
 def _compute_score(outputs: list[Any]) -> Watching:
@@ -281,6 +288,16 @@ def _finish(recording: Recording, tokenizer: Any) -> None:
         _hand_over(rollout, live)
     finally:
         live.end(job.error)
+
+
+def _finish_bare(recording: Recording) -> None:
+    """There is no room to keep it until it is converted: it ends without its messages."""
+    recording.live.lose(1)
+    recording.live.end(recording.job.error)
+
+
+def _held(job: Job) -> Any:
+    return job.outputs, [(call.ids, call.given) for call in job.generations]
 
 
 def flush() -> None:
