@@ -116,6 +116,24 @@ def test_who_has_read_enough_of_it_is_no_failure(store: Path, words: list[str]) 
     assert "Exception ignored" not in said.stderr
 
 
+@pytest.mark.parametrize("words", [["ls"], ["ls", "step:1", "--json"], ["export", "sft"]])
+def test_an_output_that_is_closed_is_told(store: Path, words: list[str]) -> None:
+    shell = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "rollscope"]
+    said = subprocess.run(
+        [*shell, *words, "--dir", store], stderr=subprocess.PIPE, text=True, timeout=300
+    )
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1] == f"rollscope {words[0]}: Bad file descriptor"
+    assert "Traceback" not in said.stderr
+
+
+def test_who_says_nothing_on_a_closed_output_does_its_work(store: Path, tmp_path: Path) -> None:
+    words = ["export", "jsonl", "step:1", "--dir", store, "--out", tmp_path / "out.jsonl"]
+    shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", sys.executable, "-m", "rollscope"]
+    assert subprocess.run([*shell, *words], timeout=300).returncode == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 40
+
+
 @pytest.mark.parametrize(
     "words", [["ls"], ["ls", "step:1"], ["grep", "answer"], ["task", "q"], ["show"], ["group"]]
 )

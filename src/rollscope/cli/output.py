@@ -27,6 +27,11 @@ class Failed(Exception):
         self.code = code
 
 
+def counted(count: int, what: str) -> str:
+    """`1 rollout`, `2,000 rollouts`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     """The type of an argument that is a whole number from `least` on."""
 
@@ -55,6 +60,12 @@ def _in_other_words(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def speak_plainly() -> None:
     """On a terminal that knows only some characters, the others are written in those."""
+    # Python has no stream for an output that is closed. To write there fails like on a full disk;
+    # words for people who do not listen are dropped.
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     codecs.register_error("rollscope", _in_other_words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
