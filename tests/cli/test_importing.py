@@ -121,8 +121,8 @@ def test_a_file_that_has_grown_adds_what_is_new(cli: Any) -> None:
     cli("import", "out.jsonl")
     lines("out.jsonl", slot("new"), slot("a"))
     said = cli("import", "out.jsonl")
-    assert "imported 1 rollouts" in said.err
-    assert "1 were there already" in said.err
+    assert "imported 1 rollout into" in said.err
+    assert "1 already there" in said.err
     assert answers() == ["a", "new"]
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_was_written_anew_hides_and_loses_nothing_and_says_so(cli: A
     lines("out.jsonl", slot("new"), slot("both"))
     said = cli("import", "out.jsonl")
     assert answers() == ["both", "new", "old"]
-    assert "1 rollouts of an earlier import of out.jsonl are not in it any more" in said.err
+    assert "keeps 1 rollout of an earlier import, no longer in out.jsonl" in said.err
 
 
 def test_where_a_rollout_was_before_is_kept(cli: Any) -> None:
@@ -255,12 +255,50 @@ def test_nothing_found_is_an_error_and_leaves_no_run(cli: Any) -> None:
         ["odd.json"],
         ["verl", "odd.json"],
         ["columns", "odd.json", "--map", "each=a[] completion=x"],
+        ["columns", "odd.json"],
+        ["jsonl", "odd.json"],
     ):
         said = cli("import", *words)
         assert said.code in (1, 2), (words, said)
         assert words[-1] in said.err or words[-1][:9] in said.err, (words, said)
         assert "Traceback" not in said.err
     assert runs() == [], "no empty run stays behind"
+
+
+def test_what_has_nothing_of_a_rollout_is_a_problem_and_no_blank_rollout(cli: Any) -> None:
+    lines("some.jsonl", chat("a"), {"question": "2 + 2?", "grade": 1}, {"reward": 1.0})
+    said = cli("import", "some.jsonl")
+    assert said.code == 0
+    assert "some.jsonl:2: nothing of a rollout in it; it has: question, grade" in said.err
+    with closing(rollscope.open()) as store:
+        assert sorted(row.reward for row in store.rollouts("has:reward")) == [1.0]
+        assert store.rollouts("").count() == 2
+
+
+def test_a_folder_of_unknown_json_says_what_to_type(cli: Any) -> None:
+    Path("logs").mkdir()
+    Path("logs/odd.json").write_text('{"results": [{"question": "2 + 2?"}]}')
+    said = cli("import", "logs")
+    assert said.code == 1
+    assert "--map" in said.err and "rollscope docs formats" in said.err
+    said = cli("import", "logs", "--map", "each=nosuch[] prompt=question")
+    assert said.code == 2
+    assert "each=nosuch[] leads to nothing" in said.err and "results" in said.err
+    said = cli("import", "logs", "--map", "each=results[].samples[] prompt=question")
+    assert "each=results[].samples[] leads to nothing" in said.err and "question" in said.err
+
+
+def test_a_format_without_a_path_is_told_from_a_path(cli: Any) -> None:
+    said = cli("import", "inspect")
+    assert said.code == 2
+    assert "inspect is a format" in said.err and "rollscope import inspect PATH" in said.err
+
+
+def test_an_empty_file_is_called_empty(cli: Any) -> None:
+    Path("nothing.jsonl").touch()
+    said = cli("import", "nothing.jsonl")
+    assert said.code == 2
+    assert said.err == "rollscope import: nothing.jsonl is empty\n"
 
 
 def test_a_file_of_another_format_is_not_read_as_the_one_that_was_named(cli: Any) -> None:

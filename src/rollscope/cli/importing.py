@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from .opening import may_write, root
-from .output import Failed, console, json_line, progress, say
+from .output import Failed, console, counted, json_line, progress, say
 
 if TYPE_CHECKING:
     from ..formats import Problem, Skipped, Source
@@ -82,6 +82,8 @@ def _named(what: list[str]) -> tuple[str | None, list[Path]]:
     from ..formats import READERS, UnknownFormat, reader
 
     first, *others = what
+    if not others and first in READERS and not Path(first).exists():
+        raise Failed(f"{first} is a format; say what to read: rollscope import {first} PATH", 2)
     if others and first not in READERS and not Path(first).exists():
         try:
             reader(first)
@@ -118,9 +120,10 @@ class _Told:
     def end(self) -> None:
         if self.problems > SHOWN_PROBLEMS:
             say(f"... and {self.problems - SHOWN_PROBLEMS:,} more problems")
-        for item in self.skipped[:SHOWN_FILES]:
+        skipped = [item for item in self.skipped if item.path != item.root]  # else: see `_nothing`
+        for item in skipped[:SHOWN_FILES]:
             say(f"skipped {item.name}: {item.why}")
-        if more := self.skipped[SHOWN_FILES:]:
+        if more := skipped[SHOWN_FILES:]:
             endings = Counter(item.path.suffix or item.path.name for item in more)
             kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common(5))
             say(f"skipped {len(more):,} more files: {kinds}")
@@ -209,12 +212,12 @@ def _said(args: argparse.Namespace, intake: Intake, path: Path, told: _Told) -> 
         raise Failed(_nothing(path, told), 1 if path.is_dir() or told.problems else 2)
     if intake.gone:
         say(
-            f"{intake.gone:,} rollouts of an earlier import of {path} are not in it any more, or "
-            f"are read differently now; they stay in {where}"
+            f"{where} keeps {counted(intake.gone, 'rollout')} of an earlier import, no longer in "
+            f"{path} or read differently now"
         )
     if lost:
         why = ", ".join(f"{count:,} {reason}" for reason, count in intake.lost.items())
-        say(f"{lost:,} rollouts could not be written ({why}); solve that and import again")
+        say(f"{counted(lost, 'rollout')} could not be written ({why}); solve that and import again")
     if args.json:
         json_line(
             {
@@ -226,29 +229,30 @@ def _said(args: argparse.Namespace, intake: Intake, path: Path, told: _Told) -> 
     elif not intake.new:
         say(f"nothing new: {where} has all {intake.already:,} rollouts of {path} already")
     else:
-        there = f"; {intake.already:,} were there already" if intake.already else ""
+        there = f"; {intake.already:,} already there" if intake.already else ""
         say(
-            f"imported {done:,} rollouts into {where}{told.kinds}{there}; "
-            f"{told.problems:,} problems"
+            f"imported {counted(done, 'rollout')} into {where}{told.kinds}{there}; "
+            f"{counted(told.problems, 'problem')}"
         )
     return 1 if lost else 0
 
 
 def _nothing(path: Path, told: _Told) -> str:
     """Why nothing was imported, and what to type instead."""
-    from ..formats import NO_FORMAT, READERS
+    from ..formats import NO_FORMAT
 
+    nothing = f"nothing was imported from {path}: no rollouts"
     if told.problems:
-        return f"nothing was imported from {path}: {told.problems:,} problems, no rollouts"
+        return f"{nothing}, {counted(told.problems, 'problem')}"
+    unknown = [item for item in told.skipped if item.why == NO_FORMAT]
+    map_it = "say which field comes from where (--map, rollscope docs formats)"
     if path.is_dir() or not told.skipped:
-        return f"nothing was imported from {path}: no rollouts in it"
-    only = told.skipped[0]
-    if only.why != NO_FORMAT:
-        return f"{path}: {only.why}".replace(": it is ", " is ")
+        return f"{nothing} in it" + (f". If its files are JSON or tables, {map_it}" * bool(unknown))
+    if not unknown:
+        return f"{path}: {told.skipped[0].why}".replace(": it is ", " is ")
     return (
-        f"{path}: no known format recognises it ({', '.join(READERS)}). Name the format "
-        f"(rollscope import FORMAT {path}), or say which field comes from where (--map, "
-        "rollscope docs formats)"
+        f"{path}: no known format recognises it. Name one (rollscope import FORMAT {path}; "
+        f"rollscope import --help lists them), or {map_it}"
     )
 
 

@@ -56,6 +56,15 @@ def decode(body: dict[str, Any]) -> Rollout:
     return rollout
 
 
+def described(body: dict[str, Any]) -> Rollout:
+    """`decode`; an object that has nothing of a rollout raises ValueError, too."""
+    rollout = decode(body)
+    if rollout == Rollout(meta=rollout.meta) and "messages" not in body:
+        there = ", ".join(map(str, rollout.meta)) or "nothing"
+        raise ValueError(f"nothing of a rollout in it; it has: {there:.300}")
+    return rollout
+
+
 def _typed(value: Any, type: str | None) -> Any:
     """A value as its column has it, where nothing is lost: names that are numbers, whole numbers
     with a point, rewards that are yes or no."""

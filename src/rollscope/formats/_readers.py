@@ -129,6 +129,8 @@ class Readers:
     def _judged(self, path: Path, root: Path, name: str | None) -> Source | Skipped:
         if not os.access(path, os.R_OK):
             return Skipped(path, "reading is not permitted to you", root)
+        if path.is_file() and not path.stat().st_size:
+            return Skipped(path, "it is empty", root)
         if name is None or not self.recognises(name, path):
             found = self.format_of(path, self._table)
             if name is None:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..model import Rollout
 from ..model.problem import Problem
 from . import _files, _mapping
-from ._body import Unsaid, decode
+from ._body import Unsaid, described
 from ._mapping import All, Plan, parse
 from ._rows import ARROW, TABLES, rows
 from ._turns import conversation
@@ -70,7 +70,7 @@ def read(path: Path, mapping: str = "") -> Iterator[Rollout | Problem]:
     yield from unsaid.problems()
 
 
-def check(paths: Iterable[Path], mapping: str) -> None:
+def check(paths: Sequence[Path], mapping: str) -> None:
     """Does every term find something in these files? Raises ValueError that says which one does
     not, and what there is. It reads on only until each has found something."""
     plan = parse(mapping)
@@ -82,16 +82,17 @@ def check(paths: Iterable[Path], mapping: str) -> None:
         for term in list(left):
             if _finds(term, scopes, place, plan):
                 del left[term]
-        if not left:
+        if not left and number:
             return
         if number <= 1000:
             names.update(_names(scopes))
-    if not number:
-        raise ValueError(f"--map: each={plan.each_text or '.'} leads to nothing")
-    if left:
-        there = ", ".join(name for name, _ in names.most_common(20))
-        nothing = ", ".join(repr(term.text) for term in left)
-        raise ValueError(f"--map: {nothing} finds nothing in {number:,} items; they have: {there}")
+    if number:
+        nothing = f"{', '.join(repr(term.text) for term in left)} finds nothing in {number:,} items"
+    else:
+        nothing = f"each={plan.each_text or '.'} leads to nothing"
+        names = _on_the_way(paths, plan)
+    there = ", ".join(name for name, _ in names.most_common(20))
+    raise ValueError(f"--map: {nothing}; there is: {there or 'nothing'}")
 
 
 def _finds(term: _mapping.Term, scopes: list[Any], place: list[int | str], plan: Plan) -> bool:
@@ -109,6 +110,18 @@ def _all(paths: Iterable[Path], plan: Plan) -> Iterator[Found]:
             yield from (item for item in _objects(path, plan) if not isinstance(item, Problem))
         except Exception:  # told when the file is read
             continue
+
+
+def _on_the_way(paths: Sequence[Path], plan: Plan) -> Counter[str]:
+    """The names that there are as far as `each` leads to something."""
+    names: Counter[str] = Counter()
+    for length in range(len(plan.each) - 1, -1, -1):
+        shorter = plan._replace(each=plan.each[:length], by=None)
+        for scopes, _ in itertools.islice(_all(paths, shorter), 1000):
+            names.update(_names(scopes[-1:]))
+        if names:
+            break
+    return names
 
 
 def _names(scopes: list[Any]) -> Iterator[str]:
@@ -197,7 +210,7 @@ def _rollout(scopes: list[Any], place: list[int | str], plan: Plan) -> Rollout:
     if not plan.terms:
         if not isinstance(inner, Mapping):
             raise TypeError(f"expected an object, found {inner!r:.60}; give a mapping (--map)")
-        return decode({k: v for k, v in inner.items() if v is not None})
+        return described({k: v for k, v in inner.items() if v is not None})
     body: dict[str, Any] = {}
     said: dict[str, dict[str, Any]] = {}
     used = []
@@ -219,4 +232,6 @@ def _rollout(scopes: list[Any], place: list[int | str], plan: Plan) -> Rollout:
     if left is not None:
         about = left if isinstance(left, dict) else {"steps": left}
         body["meta"] = {**about, **body.get("meta", {})}
-    return decode({**body, "messages": conversation(said, plan)})
+    if messages := conversation(said, plan):
+        body["messages"] = messages
+    return described(body)

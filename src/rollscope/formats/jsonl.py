@@ -16,7 +16,7 @@ from typing import IO
 from ..model import Rollout
 from ..model.problem import Problem
 from . import _files
-from ._body import ANSWER_KEYS, MESSAGE_KEYS, Unsaid, decode
+from ._body import ANSWER_KEYS, MESSAGE_KEYS, Unsaid, described
 from ._encode import encode as encode
 from ._export import LineCount
 
@@ -58,6 +58,6 @@ def _made(path: Path, entry: _files.Entry) -> Rollout | Problem:
     if not isinstance(entry.value, dict):
         return entry.problem(path, f"expected an object, found {entry.value!r:.60}")
     try:
-        return decode(entry.value)
+        return described(entry.value)
     except (ValueError, TypeError, AttributeError) as error:
         return entry.problem(path, f"{error}")
