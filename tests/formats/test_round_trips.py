@@ -58,7 +58,16 @@ def odd() -> Iterator[Rollout]:
             Message(role="tool", tool_call_id="c", name="f", content="4", meta={"took": 1.5}),
         ],
     )  # fmt: skip
-    yield Rollout(key="nothing", task="t", step=3, index=1, group="g")
+    yield Rollout(
+        key="broken", messages=[
+            Message(role="assistant", sampled=True, content=[
+                Part(type="text", text="So:"),
+                Part(type="unparsed_tool_call", data={"raw": "{", "error": "torn"}),
+                Part(type="data", data={"data": [1]}),
+            ]),
+        ],
+    )  # fmt: skip
+    yield Rollout(key="nothing", task="t", step=3, index=1, group="g", reference=[])
     for n in range(3):
         asked = [Message(role="user", content="Well?"), Message(role="assistant", content=f"{n}")]
         asked[1].sampled = True
@@ -146,6 +155,12 @@ def said(rollout: Rollout) -> list[Any]:
     ]
 
 
+def others(message: Message) -> list[Any]:
+    """The parts that are neither text nor a picture."""
+    parts = message.content if isinstance(message.content, list) else []
+    return [(part.type, part.data) for part in parts if part.data is not None]
+
+
 def test_a_hugging_face_dataset_comes_back(store: Path, tmp_path: Path) -> None:
     was = stored(store)
     now = {str(r.id): r for r in back(exported(store, tmp_path, "hf"))}
@@ -155,6 +170,7 @@ def test_a_hugging_face_dataset_comes_back(store: Path, tmp_path: Path) -> None:
         leave = ("messages", "meta")
         assert plain(here, leave) == plain(there, leave), id
         assert said(here) == said(there), id
+        assert [others(m) for m in here.messages] == [others(m) for m in there.messages]
         for mine, theirs in zip(here.messages, there.messages, strict=True):
             for field in ("parent", "sampled", "stop_reason", "reward", "name"):
                 assert getattr(mine, field) == getattr(theirs, field), (id, field)
@@ -174,6 +190,7 @@ def test_transcripts_of_scout_come_back(store: Path, tmp_path: Path) -> None:
         last = way[-1] if way else []
         assert [(m.role, text(m)) for m in here.messages] == [(m.role, text(m)) for m in last], id
         assert [by_policy(m) for m in here.messages] == [by_policy(m) for m in last]
+        assert [others(m) for m in here.messages] == [others(m) for m in last]
 
 
 def test_atif_comes_back_with_its_rewards(store: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from ..model import Rollout, Tokens, normalise
 from ..model.chat import parsed
 from ..model.normalise import finite
 
+_UNSET = Rollout()
+
 
 def encode(rollout: Rollout) -> bytes:
     """One rollout as one line of JSON, everything in it."""
@@ -25,6 +27,12 @@ def line(body: Any) -> bytes:
 def text(value: Any) -> str | None:
     """A JSON value or record as text, for columns that hold JSON; None stays None."""
     return None if value is None else line(msgspec.to_builtins(value)).decode()
+
+
+def field(rollout: Rollout, name: str) -> str | None:
+    """A field as text; None if it is as it is where nobody has set it. An empty list was set."""
+    value = getattr(rollout, name)
+    return None if value == getattr(_UNSET, name) else text(value)
 
 
 def arguments(value: Any) -> Any:

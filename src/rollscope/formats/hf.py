@@ -23,7 +23,7 @@ from ..model.problem import Problem
 from ..model.schema import FIELDS
 from ..store.read.reader import Reader
 from ._body import decode
-from ._encode import text
+from ._encode import field, text
 from ._export import ExportPlan, ExportState
 from ._rows import columns, rollouts
 from ._tables import TableRow, Tables
@@ -100,8 +100,7 @@ def row(rollout: Rollout) -> TableRow:
     }
     values["task"] = None if rollout.task is None else str(rollout.task)
     for name in _JSON:
-        value = getattr(rollout, name)
-        values[name] = None if value in (None, {}, []) else text(value)
+        values[name] = field(rollout, name)
     values["messages"] = [_message(message) for message in rollout.messages]
     return TableRow(f"data/{split_name(rollout.split)}", values)
 

@@ -22,7 +22,7 @@ from ..model.problem import Problem
 from ..model.schema import FIELDS
 from ..store.read.reader import Reader
 from ._body import decode
-from ._encode import arguments, text
+from ._encode import arguments, field, text
 from ._export import ExportPlan
 from ._files import seconds
 from ._rows import columns, rollouts
@@ -128,12 +128,22 @@ def _inspected(body: dict[str, Any]) -> Message:
     body.pop("id", None)
     calls = body.pop("tool_calls", None) or ()
     message = from_chat({**body, "role": about.get("role", body["role"])})
+    if isinstance(message.content, list):
+        message.content = [_unpacked(part) for part in message.content]
     message.name = about.get("name") or named or message.name
     message.tool_calls = [_called(call) for call in calls]
     message.sampled = True if source == "generate" else message.sampled
     message.meta |= parsed(about["meta"]) if "meta" in about else {}
     message.meta |= {k: v for k, v in about.items() if k not in ("role", "name", "meta")}
     return message
+
+
+def _unpacked(part: Part) -> Part:
+    """A part of another type lies in one of Inspect's type `data`."""
+    inner = part.data.get("data") if part.type == "data" and isinstance(part.data, dict) else None
+    if isinstance(inner, dict) and inner.keys() == {"type", "data"}:
+        return Part(type=inner["type"], data=inner["data"])
+    return part
 
 
 def _called(call: dict[str, Any]) -> ToolCall:
@@ -162,7 +172,7 @@ def row(rollout: Rollout) -> TableRow:
         "task_repeat": rollout.index,
         "agent": rollout.environment,
         "model": _word(rollout.meta.get("model")),
-        "model_options": _text(rollout.sampling),
+        "model_options": field(rollout, "sampling"),
         "score": text(reward) if reward is not None and math.isfinite(reward) else None,
         "score_explanation": "\n".join(rollout.reward_texts.values()) or None,
         "message_count": len(made),
@@ -172,7 +182,7 @@ def row(rollout: Rollout) -> TableRow:
         "limit": error.type or "unknown" if error and error.kind == "limit" else None,
         "messages": text(made),
         **{name: getattr(rollout, name) for name in METADATA if name not in _JSON},
-        **{name: _text(getattr(rollout, name)) for name in _JSON},
+        **{name: field(rollout, name) for name in _JSON},
     }
     return TableRow("transcripts", values, _SEVERAL if len(ways) > 1 else None)
 
@@ -221,10 +231,6 @@ def _call(call: ToolCall, id: str) -> dict[str, Any]:
     said = "" if given is None else f"not an object: {given!r:.200}"
     raw = {} if given is None else {"raw": given}
     return {**body, "arguments": raw, "parse_error": said or None}
-
-
-def _text(value: Any) -> str | None:
-    return None if value in (None, {}, []) else text(value)
 
 
 def _date(seconds: float | None) -> str | None:
