@@ -196,7 +196,7 @@ def test_import_names_bad_lines_and_goes_on(cli: Any, tmp_path: Path) -> None:
     path.write_text('{"prompt": "a", "completion": "b"}\noops\n')
     said = cli("import", "jsonl", str(path))
     assert f"{path}:2:" in said.err
-    assert "imported 1 rollouts" in said.err
+    assert "imported 1 rollout into" in said.err
     assert cli("import", "jsonl", str(path), "--strict").code == 1
 
 
