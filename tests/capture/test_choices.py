@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -248,9 +249,10 @@ def test_a_redactor_that_fails_drops_the_rollout_instead_of_writing_it(own_store
 
 
 def test_sinks_that_cannot_start_are_told_and_recording_goes_on(
-    own_store: Path, monkeypatch: pytest.MonkeyPatch
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
+        time.sleep(0.5)  # the run is over before this is known
         raise OSError("no processes left")
 
     monkeypatch.setattr("subprocess.Popen", refuse)
@@ -259,6 +261,7 @@ def test_sinks_that_cannot_start_are_told_and_recording_goes_on(
         run.log(Rollout(task="t"))
     assert tasks(own_store) == ["t"]
     assert any("no processes left" in p.text for p in reading.infos(own_store)[0].problems)
+    assert "not sent on (no processes left)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 
 from ..store.write.log import FRAME_RAW, CannotWrite, Entry, LogWriter
-from ..store.writers import BEAT, Counters, WriterInfo, steady
+from ..store.writers import BEAT, Counters, steady
+from .forwarding import Follower
 from .problems import odd, problems, report
 
 GATHER = 0.04
@@ -65,8 +65,8 @@ class Background:
         self._next_beat = 0.0
         self._next_start = 0.0
         """When the thread may be started again, if that failed."""
-        self.after_beat: Callable[[WriterInfo], list[str]] | None = None
-        """Called by the thread with every heartbeat; returns what went wrong."""
+        self.follower: Follower | None = None
+        """Told of every heartbeat by the thread."""
         self._thread: threading.Thread | None = None
 
     # -- the callers' side -------------------------------------------------------------
@@ -317,9 +317,12 @@ class Background:
         except Exception as error:
             report("heartbeat", _unforeseen(error).text)
             return
-        if self.after_beat is not None:
+        self._tell_follower()
+
+    def _tell_follower(self, *, is_last: bool = False) -> None:
+        if self.follower is not None:
             try:
-                for text in self.after_beat(self.log.info):
+                for text in self.follower.beat(self.log.info, is_last=is_last):
                     report("sinks", text)
             except Exception as error:  # the thread must go on, strict or not
                 report("sinks", f"{type(error).__name__}: {error}")
@@ -347,6 +350,7 @@ class Background:
         self._held = []
         self._queue.clear()
         self.log.look_for_logs()
+        self._tell_follower(is_last=True)
         self._publish()
         try:
             self.log.close()

@@ -17,8 +17,8 @@ from ..store.writers import WriterInfo
 class Follower(Protocol):
     """Sees to it that a run is forwarded while this process writes to it."""
 
-    def beat(self, info: WriterInfo) -> list[str]:
-        """Called with every heartbeat. Returns what went wrong, in words."""
+    def beat(self, info: WriterInfo, *, is_last: bool = False) -> list[str]:
+        """Called with every heartbeat, and when the writer ends. Returns what went wrong."""
 
     def finish(self, wait: float) -> str:
         """Called after the writer has ended. Waits at most `wait` seconds and says how it went."""

@@ -105,7 +105,7 @@ class Run:
         if not self.setup.sinks:
             return None
         follower = forwarding.sinks().follow(self.directory, self.setup.sinks)
-        self._background.after_beat = follower.beat
+        self._background.follower = follower
         return follower
 
     # -- handing over ------------------------------------------------------------------

@@ -26,10 +26,12 @@ class Follower:
         self._starter = Starter()
         self._tries: dict[str, tuple[int, float]] = {}
         """How often a process was started, and when the next one may be."""
+        self._failed: Exception | None = None
+        """Why the last start failed."""
 
-    def beat(self, info: WriterInfo) -> list[str]:
-        """With every heartbeat: see what the trainer opened, and whether somebody forwards. Returns
-        what went wrong, in words."""
+    def beat(self, info: WriterInfo, *, is_last: bool = False) -> list[str]:
+        """With every heartbeat: see what the trainer opened, and whether somebody forwards. The
+        last one starts nothing more. Returns what went wrong, in words."""
         wrong = []
         for name in self._names:
             try:
@@ -39,7 +41,8 @@ class Follower:
             except Exception as error:
                 wrong.append(f"{name}: looking for what the trainer opened: {error!r}")
             try:
-                self._start(name)
+                if not is_last:
+                    self._start(name)
             except lock.Unsupported as error:
                 wrong.append(
                     f"{name}: nothing is forwarded, because the store's file system has no locks "
@@ -47,7 +50,8 @@ class Follower:
                 )
             except Exception as error:  # no right to write, ...
                 wrong.append(f"{name}: the forwarding process did not start ({error})")
-        if failed := self._starter.error():  # no processes left, ...
+        if failed := self._starter.error(wait=is_last):  # no processes left, ...
+            self._failed = failed
             wrong.append(f"a forwarding process did not start ({failed})")
         return wrong
 
@@ -61,6 +65,7 @@ class Follower:
             return
         os.close(held)
         self._tries[name] = (count + 1, steady() + min(_LONGEST, 2.0**count))
+        self._failed = None
         self._starter.start(["-m", "rollscope.sinks", str(self._directory), name], wait=wait)
         if wait and (error := self._starter.error()):
             raise error
@@ -77,11 +82,16 @@ class Follower:
                 for name in left:
                     self._start(name, True)
             except Exception as error:  # no locks, no processes left: told with the heartbeat
-                return self._words(f"not sent on ({error}); later: rollscope export {left[0]}")
+                return self._not_sent(error, left)
             if time.monotonic() >= deadline or all(map(self._is_stuck, left)):
+                if self._failed:
+                    return self._not_sent(self._failed, left)
                 return self._words("the forwarding process goes on")
             time.sleep(0.05)
         return self._words("")
+
+    def _not_sent(self, error: Exception, left: list[str]) -> str:
+        return self._words(f"not sent on ({error}); later: rollscope export {left[0]}")
 
     def _is_complete(self, name: str, writers: int) -> bool:
         state = states.read(self._directory, name)

@@ -47,8 +47,10 @@ class Starter:
         except Exception as error:  # no threads left
             self._error = error
 
-    def error(self) -> Exception | None:
-        """Why the last start failed, once."""
+    def error(self, *, wait: bool = False) -> Exception | None:
+        """Why the last start failed, once. `wait` for a start that is under way."""
+        if wait and self._thread is not None:
+            self._thread.join(_PATIENCE)
         error, self._error = self._error, None
         return error
 
