@@ -4,6 +4,7 @@
 |---|---|
 | verifiers `eval` | `traces.jsonl` |
 | prime-rl to August 2026 | `rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl` |
+| verifiers v0, until 0.3.0 | `results.jsonl`: see `v0` |
 | prime-rl since | `monitors/file/traces/stream.jsonl`, or numbered chunks of it below `stream/`, \
 sealed ones compressed (`.zst`); what was learned later lies in `annotations/<producer>` |
 
@@ -23,6 +24,7 @@ from typing import Any
 from ...model import Rollout
 from ...model.problem import Problem
 from .._lines import first_record, numbers, records
+from . import v0
 from .convert import convert
 
 _STEP = re.compile(r"step_(\d+)")
@@ -31,6 +33,8 @@ _STREAMS = ("advantages", "trainer_logprobs", "entropies", "is_masked")
 
 def recognise(path: str | Path) -> bool:
     """Is this a file of episodes or traces, or a run's directory of verifiers or prime-rl?"""
+    if v0.results(Path(path)) is not None:
+        return True
     with contextlib.suppress(Exception):
         record = first_record(_sources(Path(path))[0])
         return isinstance(record.get("nodes"), list) or (
@@ -42,6 +46,9 @@ def recognise(path: str | Path) -> bool:
 def read(path: str | Path) -> Iterator[Rollout | Problem]:
     """The rollouts in the file or below the directory."""
     path = Path(path)
+    if (results := v0.results(path)) is not None:
+        yield from v0.read(results)
+        return
     rollouts = path / "rollouts" if (path / "rollouts").is_dir() else path
     if path.is_dir() and any(rollouts.glob("step_*/*/*/traces.jsonl")):
         yield from _cohorts(rollouts)
@@ -57,6 +64,8 @@ def read(path: str | Path) -> Iterator[Rollout | Problem]:
 
 def files(folder: Path) -> list[Path]:
     """The files of a run's directory that are read, all together."""
+    if (results := v0.results(folder)) is not None:
+        return v0.beside(results)
     annotations = _traces_dir(folder) / "annotations"
     return [*_sources(folder), *(file for file in annotations.rglob("*") if file.is_file())]
 
