@@ -30,6 +30,7 @@ from .host import on_host
 from .live import LiveRollout
 from .problems import guard, odd, problems, swallowed
 from .setup import Setup
+from .unmatched import Unmatched
 
 _NOT_ENCODED = "could not be encoded"
 _REMEMBERED = 100_000  # rollouts that a sample left out, whose late facts are left out as well
@@ -76,6 +77,7 @@ class Run:
         self.new_id = id_maker()
         self._fact_numbers = itertools.count()
         self._fact_time = 0.0
+        self._unmatched = Unmatched()
         info = WriterInfo(
             writer=new_writer(),
             project=setup.project,
@@ -186,10 +188,10 @@ class Run:
             taken.task = _prompt_task(taken.messages)
         return taken
 
-    def id_of(self, key: Any) -> str:
+    def id_of(self, key: Any, launch: str | None = None) -> str:
         """The id of the rollout that has this `key` in the launch, in whatever process it is
-        logged."""
-        return keyed_id(self.project, self.name, self.launch, str(key))
+        logged. `launch`: another one of the same run."""
+        return keyed_id(self.project, self.name, launch or self.launch, str(key))
 
     def _leave_out(self, rollouts: list[Rollout]) -> None:
         """Count them, and remember their ids, so that later facts about them are left out too."""
@@ -206,6 +208,7 @@ class Run:
         if self.redactor is not None:
             rollout = redact_rollout(wire.normalise_tokens_later(rollout, odd), self.redactor)
         line = wire.rollout_line(rollout, problems=odd)
+        self._unmatched.logged(str(rollout.id))
         self._background.put(Entry(line, "rollouts", rollout.id, "whole"))
 
     def annotate(
@@ -249,6 +252,7 @@ class Run:
                 made = [redact_fact(fact, self.redactor) for fact in made]
             if made:
                 line = wire.facts_line(made, odd)
+                self._unmatched.annotated(id)
                 self._background.put(Entry(line, "facts", None, "whole"))
         except Exception as error:
             self._background.drop("facts", _NOT_ENCODED)
@@ -292,6 +296,7 @@ class Run:
 
     def put_head(self, head: Rollout, id: str, phase: Phase) -> bool:
         """The beginning or the end of a live rollout."""
+        self._unmatched.logged(id)
         try:
             line = wire.rollout_line(head, is_open=phase == "open", problems=odd)
         except Exception:
@@ -415,6 +420,9 @@ class Run:
         if c.sampled_out:
             text += f", left out by sampling {c.sampled_out}"
         text += f", {c.bytes / 1e6:.1f} MB"
+        unmatched = self._unmatched.count(self.directory, self.writer)
+        if unmatched:
+            text += f", facts about {unmatched} rollouts that nobody logged"
         count = sum(problem.count for problem in self._background.log.info.problems)
         return text + (f"; {count} problems: rollscope doctor" if count else "")
 
