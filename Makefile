@@ -20,7 +20,7 @@ help:
 	@echo "make tutorial  run the demo, and write its answers into the tutorial"
 	@echo "make viewer    build the web page into the package (needs npm)"
 	@echo "make wheel     build the wheel, with the viewer inside"
-	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them; ALL=1: older versions too; T=verl HEAD=path: a source of yours)"
+	@echo "make trainers  run the adapters against the real trainers (T=verl: against one of them; ALL=1: older versions too; T=verl HEAD=path: a source of yours; HEAD=1 SOURCES=folder: several)"
 
 setup: $(READY)
 
@@ -119,7 +119,7 @@ wheel: setup viewer
 	$(PY) -m hatchling build -t wheel -d dist
 
 trainers: setup
-	$(PY) tests/trainers/run.py $(T) $(if $(ALL),--all) $(if $(HEAD),--head=$(HEAD))
+	$(if $(SOURCES),SOURCES=$(SOURCES)) $(PY) tests/trainers/run.py $(T) $(if $(ALL),--all) $(if $(HEAD),--head=$(HEAD))
 
 bench: $(PEERS) wheel
 	$(PEERS_PY) bench

@@ -8,7 +8,9 @@ An environment is made again only when one of its files changed.
 `make trainers ALL=1` runs older versions, too. They lie over the environment of the newest:
 `requirements/trainers/older/<trainer>-<version>.txt` names the packages that differ.
 
-`make trainers T=trl HEAD=/path/to/trl` runs a trainer's tests against a source instead.
+`make trainers T=trl HEAD=/path/to/trl` runs a trainer's tests against a source instead. Of several
+sources, `make trainers HEAD=1 SOURCES=/folder` runs those of each trainer that has one there, in a
+folder of its name: `/folder/trl`, `/folder/verl`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "requirements" / "trainers"
@@ -33,19 +37,21 @@ ENVIRONMENTS = {
 
 
 def main(arguments: list[str]) -> int:
-    wanted = [name for name in arguments if name != ALL and not name.startswith(HEAD)]
-    sources = [name.removeprefix(HEAD) for name in arguments if name.startswith(HEAD)]
-    if sources and (len(wanted) != 1 or not Path(sources[0]).is_dir()):
-        print("HEAD=<folder> needs one trainer: make trainers T=trl HEAD=/path/to/trl")
-        return 2
-    if sources:
-        paths = [str(Path(sources[0]).resolve()), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    wanted = [name for name in arguments if not name.startswith("--")]
     known = {trainer for trainers in ENVIRONMENTS.values() for trainer in trainers}
     unknown = [name for name in wanted if name not in known]
     if unknown:
         print(f"no trainer {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         return 2
+    head = next((name.removeprefix(HEAD) for name in arguments if name.startswith(HEAD)), None)
+    sources = {} if head is None else _sources(head, wanted, sorted(known))
+    if head is not None and not sources:
+        print(
+            "a source needs its trainer: make trainers T=trl HEAD=/path/to/trl; or several: "
+            "make trainers HEAD=1 SOURCES=/folder, with /folder/trl, /folder/verl, ... in it"
+        )
+        return 2
+    wanted = list(sources) or wanted
     results: list[tuple[str, str, float]] = []
     for environment, trainers in ENVIRONMENTS.items():
         chosen = [
@@ -54,7 +60,7 @@ def main(arguments: list[str]) -> int:
             if (not wanted or name in wanted) and (ROOT / "tests" / "trainers" / name).is_dir()
         ]
         if chosen:
-            results += _run(environment, chosen)
+            results += _run(environment, chosen, sources=sources)
         for trainer, pins in _older(chosen) if ALL in arguments else ():
             results += _run(pins.stem, [trainer], pins, environment)
     print("\ntrainers:")
@@ -65,6 +71,17 @@ def main(arguments: list[str]) -> int:
 
 ALL = "--all"
 HEAD = "--head="
+
+
+def _sources(head: str, wanted: list[str], known: list[str]) -> dict[str, Path]:
+    """The folders that the trainers are to be imported from, by trainer."""
+    if head != "1":
+        found = {name: Path(head) for name in wanted} if len(wanted) == 1 else {}
+    else:
+        folder = os.environ.get("SOURCES", "")
+        names = wanted or known
+        found = {name: Path(folder, name) for name in names} if folder else {}
+    return {name: path.resolve() for name, path in found.items() if path.is_dir()}
 
 
 def _older(trainers: list[str]) -> list[tuple[str, Path]]:
@@ -86,9 +103,14 @@ _PATIENT = {
 
 
 def _run(
-    environment: str, trainers: list[str], pins: Path | None = None, base: str = ""
+    environment: str,
+    trainers: list[str],
+    pins: Path | None = None,
+    base: str = "",
+    sources: Mapping[str, Path] = MappingProxyType({}),
 ) -> list[tuple[str, str, float]]:
-    """The tests of these trainers. `pins`: in an older version that lies over `base`."""
+    """The tests of these trainers. `pins`: in an older version that lies over `base`. `sources`:
+    where they are imported from instead."""
     started = time.monotonic()
     try:
         python = _install(environment) if pins is None else _install_over(base, environment, pins)
@@ -100,7 +122,9 @@ def _run(
         print(f"\n== {trainer}", flush=True)
         started = time.monotonic()
         tests = [python, "-m", "pytest", "-p", "no:cacheprovider", f"tests/trainers/{trainer}"]
-        code = subprocess.run(tests, cwd=ROOT, env=os.environ | _PATIENT, check=False).returncode
+        paths = [str(sources.get(trainer, "")), os.environ.get("PYTHONPATH", "")]
+        env = os.environ | _PATIENT | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        code = subprocess.run(tests, cwd=ROOT, env=env, check=False).returncode
         name = trainer if pins is None else pins.stem
         results.append((name, _OUTCOMES.get(code, "FAILED"), time.monotonic() - started))
     return results
