@@ -23,6 +23,7 @@ SCREENS = {
     "group": ("s=group", "article"),
     "compare": ("s=compare&ids={one},{other}", ".turn"),
     "tasks": ("s=tasks", "table, [role=row], .page"),
+    "matrix": ("s=matrix", "a.cell"),
     "task": ("s=task&task={task}", ".cell"),
     "fate": ("s=fate", ".stage"),
     "failures": ("s=failures", ".kind"),

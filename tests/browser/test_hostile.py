@@ -40,7 +40,18 @@ CORPUS = [
 
 SVG = "data:image/svg+xml,<svg onload=alert(1)>"
 
-SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "spans"]
+SCREENS = [
+    "read",
+    "table",
+    "group",
+    "compare",
+    "tasks",
+    "matrix",
+    "task",
+    "fate",
+    "failures",
+    "spans",
+]
 
 
 def poisoned(text: str, n: int) -> list[Rollout]:

@@ -82,3 +82,81 @@ def test_keys_and_values_of_ones_own_are_completed(runs_site: Served, look: Look
     page.keyboard.type("urce.file:")
     expect(offered).to_contain_text("part-3.jsonl")
     assert page.wrong == []
+
+
+MODELS = "project:models"
+
+
+def test_models_stand_side_by_side_and_two_of_them_are_compared(
+    runs_site: Served, look: Look, shoot: Shoot
+) -> None:
+    page = look(f"{runs_site.url}/?s=tasks&q={MODELS}")
+    link = page.get_by_role("link", name="6 runs taken together")
+    expect(link).to_be_visible()  # of those selected, not of all eleven
+    expect(page.get_by_role("columnheader", name="first")).to_have_count(0)  # nothing has steps
+    link.click()
+    grid = page.get_by_role("grid", name="Tasks by run")
+    head = grid.get_by_role("columnheader")
+    expect(head).to_have_count(3 + 6)
+    expect(page.get_by_text("40 tasks × 6 runs")).to_be_visible()
+    shoot(page, "matrix")
+    for name in ("model-05", "model-00"):
+        page.get_by_role("button", name=f"compare {name}").click()
+    expect(page).to_have_url(re.compile("base=.*other="))
+    first = grid.get_by_role("row").nth(1)
+    expect(first.locator(".by")).to_have_text("+100 pp")
+    page.get_by_role("button", name="B − A").click()
+    expect(first.locator(".by")).to_have_text("−100 pp")
+    expect(grid.locator("a.cell").first).to_have_text("100 %")
+    address = page.url
+    first.locator(".by button").click()
+    expect(page).to_have_url(re.compile("s=compare"))
+    assert len(param(page, "ids").split(",")) == 2
+    expect(page.locator(".side-head")).to_have_count(2)
+    expect(page.locator(".side-head").first).to_contain_text("model-05")
+    page.go_back()
+    expect(page).to_have_url(address)
+    expect(first.locator(".by")).to_have_text("−100 pp")
+    assert page.wrong == []
+
+
+def test_every_number_of_the_matrix_leads_to_its_rollouts(runs_site: Served, look: Look) -> None:
+    page = look(f"{runs_site.url}/?s=matrix&q={LONG}&across=step")
+    grid = page.get_by_role("grid", name="Tasks by step")
+    expect(grid.get_by_role("columnheader")).to_have_count(3 + 20)  # 200 steps, as ranges
+    told = grid.locator("a.cell").first.get_attribute("title")
+    rollouts = re.search(r"([\d,]+) rollouts", told or "")
+    assert rollouts
+    grid.locator("a.cell").first.click()
+    expect(page.get_by_role("search")).to_contain_text(f"{rollouts[1]} of")
+    assert "step:0..9" in param(page, "q")
+    page.go_back()
+    # The keys alone: from cell to cell, and two of them to compare.
+    grid.locator("a.cell").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("c")
+    expect(grid.locator("a.cell.held")).to_have_count(1)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("c")
+    expect(page).to_have_url(re.compile("s=compare"))
+    assert len(param(page, "ids").split(",")) == 8
+    page.keyboard.press("m")
+    expect(grid).to_be_visible()
+    assert page.wrong == []
+
+
+def test_twenty_models_by_five_hundred_tasks_are_scrolled_both_ways(
+    look: Look, shoot: Shoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLSCOPE_SEAL", "off")
+    many.models(tmp_path)
+    with serving(tmp_path) as served:
+        page = look(f"{served.url}/?s=matrix&sort=task")
+        grid = page.get_by_role("grid", name="Tasks by run")
+        expect(grid.get_by_role("link", name="task-000")).to_be_visible()
+        assert grid.locator("a.cell").count() < 2000  # only what is near
+        grid.evaluate("box => box.scrollTo(box.scrollWidth, box.scrollHeight)")
+        expect(grid.get_by_role("link", name="task-499")).to_be_in_viewport()
+        expect(grid.get_by_role("link", name="model-19")).to_be_in_viewport()
+        shoot(page, "matrix-large")
+        assert page.wrong == []

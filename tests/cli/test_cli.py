@@ -12,6 +12,7 @@ import pytest
 import rollscope
 from rollscope.cli import main
 from rollscope.model import Message, Rollout, Span, Tokens, ToolCall
+from server import many
 
 
 @pytest.fixture
@@ -146,6 +147,30 @@ def test_show_tokens_names_the_streams_there_are(cli: Any) -> None:
     assert cli("show", first(cli, "reward:1"), "--tokens", "logprob").code == 0
     said = cli("show", first(cli, "reward:1"), "--tokens", "entropy")
     assert "it has: logprob" in said.err
+
+
+def test_tasks_stand_against_runs_steps_and_keys_of_ones_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("ROLLSCOPE_SEAL", "off")
+    many.models(tmp_path, models=12, tasks=30)
+    capfd.readouterr()
+    words = ["tasks", "project:models", "--dir", str(tmp_path), "--limit", "3"]
+    assert main(words) == 0
+    out, said = capfd.readouterr()
+    assert max(map(len, out.splitlines())) <= 80
+    assert "model-11" in out and "100 pp" in out
+    assert "3 of 30 tasks" in said and "7 columns are not shown" in said
+    assert main([*words, "--compare", "model-11", "model-00", "--json"]) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [row["difference"] for row in rows] == sorted(
+        [row["difference"] for row in rows], reverse=True
+    )
+    assert rows[0]["cells"]['run:"model-11"']["rollouts"] == 1
+    assert main([*words, "--compare", "model-11", "nobody"]) == 2
+    assert "no column is called 'nobody'" in capfd.readouterr().err
+    assert main([*words, "run:nobody"]) == 1
 
 
 def test_group_and_task_and_diff(cli: Any) -> None:

@@ -84,6 +84,8 @@ def ids(tmp_path: Path) -> list[str]:
         ["group", "A"],
         ["task", EVIL],
         ["task", "none"],
+        ["tasks"],
+        ["tasks", "--across", "run", "--compare", EVIL, "x"],
         ["diff", "A", "B"],
         ["diff", "A", "B", "--full"],
         ["doctor"],

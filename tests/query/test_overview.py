@@ -284,14 +284,30 @@ def test_a_task_without_steps_has_no_first_and_no_last() -> None:
     assert (task.first_rate, task.last_rate, task.best_rate, task.steps) == (None, None, 0.5, 0)
 
 
-def test_first_and_last_are_means_over_the_runs_that_were_there() -> None:
+def test_rates_are_means_over_the_runs_each_by_its_own_steps() -> None:
     rows = [
         {"id": f"{run}-{step}", "run": run, "task": "t", "step": step, "reward": reward}
         for run, rewards in {"one": [0.0, 1.0], "two": [1.0, 1.0, 0.0]}.items()
         for step, reward in enumerate(rewards)
     ]
+    rows.append({"id": "none", "run": "three", "task": "t", "reward": 0.0})
+    (task,) = Store(reader=Tables(rows[:-1])).tasks()
+    assert (task.first_rate, task.last_rate, task.best_rate) == (0.5, 0.5, 1.0)
+    (task,) = Store(reader=Tables(rows)).tasks()  # a run without steps counts with its one rate
+    assert (task.first_rate, task.last_rate, task.best_rate) == pytest.approx((1 / 3, 1 / 3, 2 / 3))
+    assert (task.runs, task.steps, task.rate) == (3, 3, 0.5)
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+def test_runs_that_differ_from_each_other_are_no_regression(rewards: list[float]) -> None:
+    rows = [
+        {"id": f"{run}-{step}", "run": f"{run}", "task": "t", "step": step, "reward": reward}
+        for run, reward in enumerate(rewards)
+        for step in range(5)
+    ]
     (task,) = Store(reader=Tables(rows)).tasks()
-    assert (task.first_rate, task.last_rate) == (0.5, 0.0)
+    assert (task.kind, task.regression, task.flips) == ("mixed", 0, 0)
+    assert task.first_rate == task.best_rate == task.last_rate == pytest.approx(1 / 3)
 
 
 def test_rollouts_that_are_compared_with_nothing_are_no_dead_group() -> None:

@@ -224,6 +224,8 @@ SELECTIONS = ["", "project:p", "split:train", "step:0..2", "task:none", "reward:
 TASK_ORDERS = [
     "-flips", "task", "-rollouts", "change", "-change", "-best_rate", "first_step", "kind",
 ]  # fmt: skip
+MATRICES = [("step", "task"), ("split", "-rate"), ("reward", "-rollouts"), ("fate", "spread"),
+            ("truncated", "-spread"), ("response_tokens", "-task")]  # fmt: skip
 
 
 # -- the answers ---------------------------------------------------------------------------
@@ -280,6 +282,10 @@ def about_selections(desk: Desk) -> dict[str, Any]:
     for asking in tasks:
         for task in asking["answer"]["tasks"]:
             del task["preview"]  # that of any rollout
+    crossed = [p.MatrixOf(q=q) for q in SELECTIONS]
+    crossed += [p.MatrixOf(across=key, order=order) for key, order in MATRICES]
+    pair = {"base": "run:one project:p", "other": "run:two project:p"}
+    crossed += [p.MatrixOf(across="run", order=f"{way}difference", **pair) for way in ("", "-")]
     failures = asked(selecting.failures, *(p.SelectionOf(q=q) for q in SELECTIONS))
     for asking in failures:
         for failure in asking["answer"]["failures"]:
@@ -302,6 +308,7 @@ def about_selections(desk: Desk) -> dict[str, Any]:
             }
             for asking in orders
         ],
+        "matrix": asked(selecting.matrix, *crossed),
         "history": history,
         "funnel": asked(selecting.funnel, *(p.SelectionOf(q=q) for q in SELECTIONS)),
         "failures": failures,

@@ -20,8 +20,9 @@ test("a task that was learned and lost again has regressed, and flipped twice", 
   expect(kinds(history("a", [0, 1, 0, 1]))).toEqual([["flipped", 0, 1, 3]]);
 });
 
-test("rates are of each run and split by itself; first and last are means over those that were there", () => {
-  expect(kinds(history("a", [0, 1]), history("b", [1, 1, 0]))).toEqual([["regressed", 0.5, 0, 2]]);
+test("rates are of each run and split by itself; first and last are means over them, each by its own steps", () => {
+  expect(kinds(history("a", [0, 1]), history("b", [1, 1, 0]))).toEqual([["mixed", 0.5, 0.5, 2]]);
+  expect(kinds(history("a", [1, 1]), history("b", [0, 0]), history("c", [0, 0]))).toEqual([["mixed", 1 / 3, 1 / 3, 0]]);
 });
 
 test("an infinite reward is solved, and NaN says nothing", () => {

@@ -4,7 +4,8 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import "./groupby";
 import { Refused } from "../src/api/client";
-import type { Failures, ListedRun, Task } from "../src/api/types";
+import type { Failures, ListedRun, Matrix, Task } from "../src/api/types";
+import { matrixOf, type AskedMatrix } from "../src/lib/matrix";
 import { facetsOf, failuresOf, funnelOf, histogramsOf, ribbonOf, tasksOf } from "../src/lib/counting";
 import { matcher, sorter, sorts, type Hits, type Rowed } from "../src/lib/filter";
 import { parse } from "../src/lib/syntax";
@@ -27,6 +28,7 @@ interface Vectors {
   facets: (Asked & { keys: string; limit: number })[];
   histograms: (Asked & { bins: number })[];
   ribbon: Asked[];
+  matrix: (Asked & AskedMatrix & { answer: Matrix })[];
   tasks: (Asked & { kind: string; order: string; answer: { tasks: Omit<Task, "preview">[]; count: number } })[];
   task_orders: { order: string; names: [string | null, string][] }[];
   history: (Asked & { task: string; dataset: string | null })[];
@@ -100,6 +102,10 @@ test.each(V.tasks)("tells the same of each task: $q $kind", ({ q, kind, order, a
   const { tasks, count } = tasksOf(select(q), kind, order, 0);
   expect(count).toBe(answer.count);
   expect(close(tasks.map(({ preview: _, ...task }) => task))).toEqual(close(answer.tasks));
+});
+
+test.each(V.matrix)("lays tasks against the same columns: $q $across $order", ({ q, answer, ...asked }) => {
+  expect(close(matrixOf(select(q), asked))).toEqual(close(answer));
 });
 
 test.each(V.task_orders)("sorts tasks in the same order: $order", ({ order, names }) => {

@@ -24,6 +24,7 @@ COMMANDS = {
     "tail": ("finding", "follow new rollouts"),
     "group": ("finding", "show the siblings of a rollout, side by side"),
     "task": ("finding", "show one task through training"),
+    "tasks": ("crossing", "show tasks against runs, steps or models"),
     "show": ("reading", "read one rollout"),
     "diff": ("reading", "show where two rollouts part"),
     "scan": ("checking", "let checks look at what nobody has looked at yet"),

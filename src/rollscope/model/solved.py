@@ -16,6 +16,11 @@ Over its steps a task is of exactly one kind:
 So a task that was learned and lost again has regressed, however it began. How often a task went
 back and forth is another question: its flips are counted, whatever its kind.
 
+Several runs and splits are taken together by means: its first rate is the mean of their first
+rates, each at the first step of its own, and so are its last, best and worst rates. So no word
+comes of two runs that differ from each other: of a task that one run always solves and two never
+do, nothing was learned or lost. A run without steps counts with its one rate, if others have steps.
+
 The SQL speaks of the columns of one task; a test holds it and the Python to the same answers.
 """
 
@@ -29,9 +34,13 @@ SOLVED = 0.5
 MOSTLY = 0.5
 """A task is mostly solved at a step from this rate on."""
 
-RATE = """avg(CASE WHEN r."reward" >= ? THEN 1.0 ELSE 0.0 END)
-    FILTER (r."reward" IS NOT NULL AND NOT isnan(r."reward"))"""
+_IS_SCORED = 'r."reward" IS NOT NULL AND NOT isnan(r."reward")'
+
+RATE = f"""avg(CASE WHEN r."reward" >= ? THEN 1.0 ELSE 0.0 END) FILTER ({_IS_SCORED})"""
 """The rate of the rollouts `r` of a task at one step, by the reward from which one is solved."""
+
+SCORED = f"count(*) FILTER ({_IS_SCORED})"
+"""How many of them have a reward that says whether they are solved."""
 
 FLIPS = f"count(*) FILTER ((rate >= {MOSTLY}) <> (before >= {MOSTLY}))"
 """How often a task changed between mostly solved and mostly not, over rows of one step each: its

@@ -28,6 +28,8 @@ from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
 from .findings import Findings
 from .groups import Neighbours
+from .matrix import Matrix
+from .matrix import matrix as make_matrix
 from .named import NamedKey
 from .notes import Note
 from .order import DEFAULT_ORDER, parse_order
@@ -264,6 +266,32 @@ class Store:
         """Tasks over time. `kind`: `flipped`, `regressed`, `mixed`, `never` or `always` solved, or
         `not scored`; every task is of one kind."""
         return task_list.tasks(self.engine, self.query(query), kind, solved, limit)
+
+    def matrix(
+        self,
+        query: str = "",
+        across: str = "",
+        *,
+        order: str = "-spread",
+        base: str = "",
+        other: str = "",
+        solved: float = SOLVED,
+        limit: int = 1000,
+        at: int = 0,
+    ) -> Matrix:
+        """Tasks against the values of a key: `run`, `step`, `meta.model`; many steps as ranges.
+
+        >>> found = store.matrix("project:evals", order="-difference", base="run:a", other="run:b")
+        >>> for task in found.tasks:
+        ...     print(task.task, {found.columns[c.column].name: c.rate for c in task.cells})
+
+        `across`: empty, runs if there are several, else steps. `base`, `other`: the `q` of two
+        columns, whose difference is told. `order`: `task`, `rollouts`, `rate`, `spread` (between
+        the columns) or `difference`, `-` before it for the greatest first.
+        """
+        _check_limit(limit)
+        compiled = self.query(query)
+        return make_matrix(self.engine, compiled, across, order, base, other, limit, at, solved)
 
     def with_previews(self, tasks: Sequence[Task]) -> list[Task]:
         """The same tasks, each with the beginning of its prompt."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from rollscope.model.solved import FLIPS, KIND, KINDS, RATE, SOLVED, Kind
+from rollscope.model.solved import FLIPS, KIND, KINDS, RATE, SCORED, SOLVED, Kind
 
 from .compile import Query
 from .engine import Engine, select
@@ -19,15 +19,19 @@ class Task(msgspec.Struct, frozen=True):
     """One task over all steps, splits and runs of a selection.
 
     A rate is the share of solved rollouts at one step, leaving out rollouts without a reward or
-    with NaN. First and last rate are means over the runs and splits that have this step. A task
-    without steps has neither.
+    with NaN. First, last, best and worst rate are means over runs and splits: see `model.solved`.
+    A task without steps has no first and no last.
     """
 
     dataset: str | None
     task: str
     count: int = msgspec.field(name="rollouts")
+    runs: int
+    """In how many runs it came."""
     steps: int
     """At how many steps it came."""
+    rate: float | None
+    """Of all its rollouts."""
     first_step: int | None
     last_step: int | None
     first_rate: float | None
@@ -52,7 +56,7 @@ class Task(msgspec.Struct, frozen=True):
 
 _PER_STEP = f"""r."project" AS project, r."run" AS run, r."split" AS split,
     r."dataset" AS dataset, r."task" AS task, r."step" AS step, count(*) AS n,
-    {RATE} AS rate,
+    {RATE} AS rate, {SCORED} AS scored,
     sum(r."reward") FILTER (isfinite(r."reward")) AS reward,
     count(*) FILTER (isfinite(r."reward")) AS rewarded,
     sum(r."response_tokens") AS tokens, count(r."response_tokens") AS counted"""
@@ -62,19 +66,38 @@ WITH per AS ({{}}),
 compared AS (
     SELECT *, lag(rate) OVER (
         PARTITION BY project, run, split, dataset, task ORDER BY step
-    ) AS before, min(step) OVER one AS first, max(step) OVER one AS last
-    FROM per WHERE rate IS NOT NULL WINDOW one AS (PARTITION BY dataset, task)
-    UNION ALL SELECT *, NULL, NULL, NULL FROM per WHERE rate IS NULL
+    ) AS before FROM per WHERE rate IS NOT NULL
+),
+lanes AS (
+    SELECT dataset, task, bool_or(step IS NOT NULL) AS has_steps,
+        coalesce(arg_min(rate, step) FILTER (step IS NOT NULL), any_value(rate)) AS first,
+        coalesce(arg_max(rate, step) FILTER (step IS NOT NULL), any_value(rate)) AS last,
+        coalesce(max(rate) FILTER (step IS NOT NULL), any_value(rate)) AS best,
+        coalesce(min(rate) FILTER (step IS NOT NULL), any_value(rate)) AS worst,
+        min(step) FILTER (rate > 0) AS success, {FLIPS} AS flips
+    FROM compared GROUP BY project, run, split, dataset, task
+),
+rates AS (
+    SELECT dataset, task,
+        avg(first) FILTER (any_steps) AS first_rate, avg(last) FILTER (any_steps) AS last_rate,
+        avg(best) AS best_rate, avg(worst) AS worst_rate,
+        min(success) AS success, sum(flips)::BIGINT AS flips
+    FROM (SELECT *, bool_or(has_steps) OVER (PARTITION BY dataset, task) AS any_steps FROM lanes)
+    GROUP BY dataset, task
+),
+counts AS (
+    SELECT dataset, task, sum(n)::BIGINT AS count, count(DISTINCT (project, run)) AS runs,
+        count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step,
+        sum(rate * scored) / nullif(sum(scored), 0) AS rate,
+        sum(reward) / nullif(sum(rewarded), 0) AS reward,
+        sum(tokens) / nullif(sum(counted), 0) AS tokens
+    FROM per GROUP BY dataset, task
 )
-SELECT dataset, task, sum(n)::BIGINT AS count, count(DISTINCT step), min(step), max(step),
-    avg(rate) FILTER (step = first) AS first_rate, avg(rate) FILTER (step = last) AS last_rate,
-    max(rate) AS best_rate, min(rate) AS worst_rate, min(step) FILTER (rate > 0),
-    {FLIPS} AS flips,
-    max(rate) - avg(rate) FILTER (step = last) AS regression,
-    sum(reward) / nullif(sum(rewarded), 0),
-    sum(tokens) / nullif(sum(counted), 0),
-    {KIND} AS kind
-FROM compared GROUP BY dataset, task"""
+SELECT c.dataset, c.task, count, runs, steps, rate, first_step, last_step,
+    first_rate, last_rate, best_rate, worst_rate, success, coalesce(flips, 0) AS flips,
+    best_rate - last_rate AS regression, reward, tokens, {KIND} AS kind
+FROM counts c LEFT JOIN rates s
+    ON s.task = c.task AND s.dataset IS NOT DISTINCT FROM c.dataset"""
 
 _CHANGED = "flips DESC, regression DESC NULLS LAST"
 _ORDERS = dict.fromkeys(KINDS, "count DESC") | {

@@ -62,6 +62,19 @@ class TasksOf(SelectionOf, kw_only=True):
     at: Whole = 0
 
 
+class MatrixOf(SelectionOf, kw_only=True):
+    across: Text = ""
+    """Key whose values are the columns; empty: runs if there are several, else steps."""
+    order: Text = "-spread"
+    """`task`, `rollouts`, `rate`, `spread`, `difference`; `-` before it: the greatest first."""
+    base: Text = ""
+    """`q` of a column, to compare another with."""
+    other: Text = ""
+    """`q` of that other column."""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    at: Whole = 0
+
+
 class HistoryOf(SelectionOf, kw_only=True):
     task: Text
     dataset: Text | None = None

@@ -44,6 +44,7 @@ ROUTES = (
     Route("GET", "/api/histograms", selecting.histograms),
     Route("GET", "/api/ribbon", selecting.ribbon),
     Route("GET", "/api/tasks", selecting.tasks),
+    Route("GET", "/api/matrix", selecting.matrix),
     Route("GET", "/api/history", selecting.history),
     Route("GET", "/api/funnel", selecting.funnel),
     Route("GET", "/api/failures", selecting.failures),

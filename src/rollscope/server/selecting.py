@@ -7,13 +7,14 @@ import re
 from typing import Any
 
 from msgspec import convert
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from ..adapters import HOW_TO_RECORD
 from ..checks.counts import counts
 from ..model.grouping import ORDER as GROUP_ORDER
 from ..query import keys as query_keys
 from ..query.keys import Asked
+from ..query.matrix import Matrix
 from ..query.named import NAMED
 from ..query.overview import StepNumbers
 from ..query.selection import Selection
@@ -198,7 +199,15 @@ def tasks(desk: Desk, ask: p.TasksOf) -> s.Tasks:
     found = desk.keep(("tasks", ask.q), lambda: desk.store.tasks(ask.q, limit=100_000), 4)
     rows = ordered((task for task in found if ask.kind in ("", task.kind)), ask.order)
     window = desk.store.with_previews(rows[ask.at : ask.at + ask.limit])
-    return s.Tasks(tasks=window, count=len(rows))
+    runs = desk.keep(("task runs", ask.q), lambda: desk.store.matrix(ask.q, "run", limit=0))
+    return s.Tasks(tasks=window, count=len(rows), runs=len(runs.columns) + runs.left_out)
+
+
+def matrix(desk: Desk, ask: p.MatrixOf) -> Matrix:
+    """Tasks against runs, ranges of steps or the values of another key, a window of tasks."""
+    asked = asdict(ask)
+    q = asked.pop("q")
+    return desk.keep(("matrix", *astuple(ask)), lambda: desk.store.matrix(q, **asked), 16)
 
 
 def history(desk: Desk, ask: p.HistoryOf) -> s.History:

@@ -40,6 +40,8 @@ export interface Api {
   names(q: string, s?: AbortSignal): Promise<T.Names>;
   ribbon(q: string, metrics: string, s?: AbortSignal): Promise<T.Ribbon>;
   tasks(p: { q: string; kind: string; order: string; at: number }, s?: AbortSignal): Promise<T.Tasks>;
+  /** Tasks against runs, steps or the values of another key; `base` and `other`: the `q` of two columns. */
+  matrix(p: { q: string; across: string; order: string; base: string; other: string; at: number }, s?: AbortSignal): Promise<T.Matrix>;
   history(p: { q: string; task: string; dataset: string | null }, s?: AbortSignal): Promise<T.History>;
   funnel(q: string, s?: AbortSignal): Promise<T.Funnel>;
   failures(q: string, s?: AbortSignal): Promise<T.Failures>;
@@ -122,6 +124,7 @@ export const http: Api = {
   names: (q, s) => get("names", { q }, s),
   ribbon: (q, metrics, s) => get("ribbon", { q, metrics }, s),
   tasks: (p, s) => get("tasks", p, s),
+  matrix: (p, s) => get("matrix", p, s),
   history: (p, s) => get("history", p, s),
   funnel: (q, s) => get("funnel", { q }, s),
   failures: (q, s) => get("failures", { q }, s),

@@ -1,6 +1,7 @@
 /** The same answers from the files of a bundle: no server, so the page counts by itself. */
 import { align } from "../lib/align";
 import { facetsOf, failuresOf, findingsOf, funnelOf, histogramsOf, namesOf, ribbonOf, tasksOf } from "../lib/counting";
+import { matrixOf } from "../lib/matrix";
 import { matcher, sorter, type Hits, type Rowed } from "../lib/filter";
 import { literal } from "../lib/pattern";
 import type { Ask, Found } from "../lib/searcher";
@@ -114,6 +115,7 @@ export async function files(root: string): Promise<Api> {
       return ribbon;
     },
     tasks: async ({ q, kind, order, at }) => tasksOf(await select(q), kind, order, at),
+    matrix: async ({ q, ...asked }) => matrixOf(await select(q), asked),
     history: async ({ q, task, dataset }) => {
       const found = historyOf(await select(q), task, dataset);
       const reference: unknown = found[0] ? (await whole(found[0].id)).detail.reference : null;

@@ -157,6 +157,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/matrix": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tasks against runs, ranges of steps or the values of another key, a window of tasks. */
+        get: operations["matrix"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/history": {
         parameters: {
             query?: never;
@@ -738,20 +755,23 @@ export interface components {
         Tasks: {
             tasks: components["schemas"]["Task"][];
             count: number;
+            runs: number;
         };
         /**
          * Task
          * @description One task over all steps, splits and runs of a selection.
          *
          *         A rate is the share of solved rollouts at one step, leaving out rollouts without a reward or
-         *         with NaN. First and last rate are means over the runs and splits that have this step. A task
-         *         without steps has neither.
+         *         with NaN. First, last, best and worst rate are means over runs and splits: see `model.solved`.
+         *         A task without steps has no first and no last.
          */
         Task: {
             dataset: string | null;
             task: string;
             rollouts: number;
+            runs: number;
             steps: number;
+            rate: number | null;
             first_step: number | null;
             last_step: number | null;
             first_rate: number | null;
@@ -767,6 +787,54 @@ export interface components {
             kind: "always" | "flipped" | "mixed" | "never" | "not scored" | "regressed";
             /** @default null */
             preview: string | null;
+        };
+        /**
+         * Matrix
+         * @description A window of the tasks of a selection, each by the values of a key.
+         */
+        Matrix: {
+            across: string;
+            columns: components["schemas"]["MatrixColumn"][];
+            left_out: number;
+            tasks: components["schemas"]["TaskCells"][];
+            count: number;
+        };
+        /**
+         * MatrixColumn
+         * @description A column: the rollouts of a run, of a range of steps, or with some other value of a key.
+         */
+        MatrixColumn: {
+            name: string | null;
+            project: string | null;
+            q: string;
+            rollouts: number;
+            scored: number;
+            rate: number | null;
+            reward: number | null;
+        };
+        /**
+         * TaskCells
+         * @description A row: one task in every column that has rollouts of it.
+         */
+        TaskCells: {
+            dataset: string | null;
+            task: string;
+            rollouts: number;
+            rate: number | null;
+            spread: number | null;
+            difference: number | null;
+            cells: components["schemas"]["Cell"][];
+        };
+        /**
+         * Cell
+         * @description A task in a column. Where it has no rollout, there is no cell.
+         */
+        Cell: {
+            column: number;
+            rollouts: number;
+            scored: number;
+            rate: number | null;
+            reward: number | null;
         };
         /**
          * History
@@ -2049,6 +2117,70 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Tasks"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+            /** @description Refused; the answer says why. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refusal"];
+                };
+            };
+        };
+    };
+    matrix: {
+        parameters: {
+            query?: {
+                q?: string;
+                across?: string;
+                order?: string;
+                base?: string;
+                other?: string;
+                limit?: number;
+                at?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Matrix"];
                 };
             };
             /** @description Refused; the answer says why. */

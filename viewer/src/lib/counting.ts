@@ -7,16 +7,16 @@ import { compare, valueOf, type Rowed } from "./filter";
 import { groupOf, isAlone } from "./group";
 import { finite } from "./num";
 import { both, exactly, named } from "./query";
-import { flips, kindOf, rates } from "./solved";
+import { flips, kindOf, rateOf, rates, together } from "./solved";
 
 const ENDS = ["dropped", "masked", "rejected", "failed"];
 const SHOWN = 100; // failures of one answer
 const TEXT = 4000; // characters of an error's text
 
-const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
-const least = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b < a ? b : a), null);
-const greatest = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b > a ? b : a), null);
-const known = (list: Num[]): number[] => list.map(finite).filter((n): n is number => n !== null);
+export const mean = (list: number[]): number | null => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
+export const least = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b < a ? b : a), null);
+export const greatest = (list: number[]): number | null => list.reduce<number | null>((a, b) => (a === null || b > a ? b : a), null);
+export const known = (list: Num[]): number[] => list.map(finite).filter((n): n is number => n !== null);
 
 /** Sorted by these values in turn: the greatest first, or the least; missing ones last. */
 type By<A> = [way: "down" | "up", of: (a: A) => number | string | null];
@@ -137,22 +137,21 @@ export function tasksOf(rows: RolloutRow[], kind: string, order: string, at: num
   const name = order.replace(/^-/u, "") as keyof Task | "change";
   const change = ({ first_rate: first, last_rate: last }: Task): number | null => (first === null || last === null ? null : last - first);
   const chosen = sorted(usual, [order.startsWith("-") ? "down" : "up", (t) => (name === "change" ? change(t) : t[name])]);
-  return { tasks: chosen.slice(at, at + 200), count: chosen.length };
+  return { tasks: chosen.slice(at, at + 200), count: chosen.length, runs: new Set(rows.filter((row) => row.task !== null).map((row) => JSON.stringify([row.project, row.run]))).size };
 }
 
 function task(rows: RolloutRow[]): Task {
   const steps = [...new Set(known(rows.map((row) => row.step)))];
-  const lanes = [...Map.groupBy(rows, (row) => JSON.stringify([row.project, row.run, row.split])).values()].map(rates);
+  const lanes = [...Map.groupBy(rows, (row) => JSON.stringify([row.project, row.run, row.split])).values()].map(rates).filter((lane) => lane.length);
   const all = lanes.flat();
-  const stepped = known(all.map(({ step }) => step));
-  const at = (step: number | null): number | null => mean(all.filter((found) => found.step === step && step !== null).map(({ rate }) => rate));
-  const [first, last] = [at(least(stepped)), at(greatest(stepped))];
-  const [best, worst] = [greatest(all.map(({ rate }) => rate)), least(all.map(({ rate }) => rate))];
+  const { first, last, best, worst } = together(lanes);
   return {
     task: rows[0]?.task ?? "",
     dataset: rows[0]?.dataset ?? null,
     rollouts: rows.length,
+    runs: new Set(rows.map((row) => JSON.stringify([row.project, row.run]))).size,
     steps: steps.length,
+    rate: rateOf(rows),
     first_step: least(steps),
     last_step: greatest(steps),
     first_rate: first,

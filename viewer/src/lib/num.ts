@@ -87,6 +87,15 @@ export function percent(part: number, whole: number): string {
   return `${p > 0 && p < 1 ? p.toFixed(1) : Math.round(p)} %`;
 }
 
+/** A rate, 0 to 1, as a share: 37 % */
+export const rate = (x: Num | undefined): string => (finite(x) === null ? MISSING : `${Math.round((finite(x) ?? 0) * 100)} %`);
+
+/** How much one rate lies above another: +25 pp */
+export const points = (x: Num | undefined, sign = true): string => {
+  const n = finite(x);
+  return n === null ? MISSING : `${sign && n > 0 ? "+" : ""}${value(Math.round(n * 100))} pp`;
+};
+
 function minus(text: string): string {
   return text.replace("-", "−");
 }

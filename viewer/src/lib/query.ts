@@ -51,6 +51,9 @@ export function replace(q: string, key: string, piece: string | null): string {
   return (piece === null ? kept : [...kept, piece]).join(" ");
 }
 
+/** The query, but only of one task. Tasks of several datasets may have the same name. */
+export const ofTask = (q: string, { task, dataset }: { task: string; dataset: string | null }): string => both(q, [exactly("task", task), ...(dataset === null ? [] : [exactly("dataset", dataset)])].join(" "));
+
 /** Both must hold. What already begins with the other is not said twice. */
 export function both(a: string, b: string): string {
   if (!a.trim() || !b.trim()) return (a + b).trim();

@@ -18,14 +18,30 @@ export interface Rate {
   rate: number;
 }
 
+/** The rate of all of these rollouts; none if nothing is scored. */
+export function rateOf(rows: RolloutRow[]): number | null {
+  const scored = rows.filter((row) => isScored(row.reward));
+  return scored.length ? scored.filter((row) => isSolved(row.reward)).length / scored.length : null;
+}
+
 /** The rates of a task in one run and split, in the order of its steps; where nothing is scored there is none. */
 export function rates(rows: RolloutRow[]): Rate[] {
   const steps = [...Map.groupBy(rows.filter((row) => isScored(row.reward)), (row) => row.step)];
-  return steps.map(([step, list]) => ({ step, rate: list.filter((row) => isSolved(row.reward)).length / list.length })).toSorted((a, b) => (a.step ?? Infinity) - (b.step ?? Infinity));
+  return steps.map(([step, list]) => ({ step, rate: rateOf(list) ?? 0 })).toSorted((a, b) => (a.step ?? Infinity) - (b.step ?? Infinity));
 }
 
 /** Those that differ from the one before: mostly solved, or not any more. */
 export const flips = (found: Rate[]): Rate[] => found.filter(({ rate }, i) => i > 0 && isMostly(rate) !== isMostly(found[i - 1]?.rate ?? 0));
+
+/** First, last, best and worst of several runs and splits: means over them. Where one has steps, its rate without a
+ * step does not count; one without any counts with its one rate, if others have steps. */
+export function together(lanes: Rate[][]): Record<"first" | "last" | "best" | "worst", number | null> {
+  const isStepped = ({ step }: Rate): boolean => step !== null;
+  const mine = lanes.map((lane) => (lane.some(isStepped) ? lane.filter(isStepped) : lane).map(({ rate }) => rate));
+  const over = (of: (rates: number[]) => number | undefined): number | null => (mine.length ? mine.reduce((sum, rates) => sum + (of(rates) ?? 0), 0) / mine.length : null);
+  const any = lanes.flat().some(isStepped);
+  return { first: any ? over((rates) => rates[0]) : null, last: any ? over((rates) => rates.at(-1)) : null, best: over((rates) => Math.max(...rates)), worst: over((rates) => Math.min(...rates)) };
+}
 
 export function kindOf(first: number | null, last: number | null, best: number | null, worst: number | null): Task["kind"] {
   if (best === null) return "not scored";

@@ -61,6 +61,7 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["c"], does: "compare: pick this one, then another", act: pick },
       { keys: ["h"], does: "history of this task", act: history },
       { keys: ["a"], does: "all tasks", act: (app) => app.go({ screen: "tasks" }) },
+      { keys: ["m"], does: "all tasks against runs, steps or models", act: (app) => app.go({ screen: "matrix" }) },
       { keys: ["f"], does: "fate funnel", act: (app) => app.go({ screen: "fate" }) },
       { keys: ["e"], does: "failures", act: (app) => app.go({ screen: "failures" }) },
       { keys: ["q"], does: "findings of checks", act: (app) => app.go({ screen: "findings" }) },

@@ -3,7 +3,7 @@ import { ROW } from "../api/columns";
 import type { RolloutRow } from "../api/types";
 import { keyPieces } from "../lib/syntax";
 
-export const SCREENS = ["read", "table", "group", "compare", "tasks", "task", "fate", "failures", "findings", "spans"] as const;
+export const SCREENS = ["read", "table", "group", "compare", "tasks", "matrix", "task", "fate", "failures", "findings", "spans"] as const;
 export type Screen = (typeof SCREENS)[number];
 
 export const VIEWS = ["text", "raw", "tokens"] as const;
@@ -26,6 +26,13 @@ export interface State {
   dataset: string | null;
   kind: string;
   tasksOrder: string;
+  /** The key whose values are the columns of the matrix; "": runs if there are several, else steps. */
+  across: string;
+  /** What the matrix is sorted by; "": the difference of two columns if they are chosen, else the spread of all. */
+  sort: string;
+  /** Two columns of the matrix that are held against each other, by the terms that find them. */
+  base: string;
+  other: string;
   find: string;
   cols: Choice[];
   metric: string;
@@ -69,6 +76,10 @@ export const EMPTY: State = {
   dataset: null,
   kind: "",
   tasksOrder: "-flips",
+  across: "",
+  sort: "",
+  base: "",
+  other: "",
   find: "",
   cols: COLUMNS,
   metric: "",
@@ -118,6 +129,10 @@ export function read(search: string): State {
     dataset: p.get("dataset"),
     kind: p.get("kind") ?? "",
     tasksOrder: p.get("by") ?? EMPTY.tasksOrder,
+    across: p.get("across") ?? "",
+    sort: /^-?(task|rollouts|rate|spread|difference)$/.exec(p.get("sort") ?? "")?.[0] ?? "",
+    base: p.get("base") ?? "",
+    other: p.get("other") ?? "",
     find: p.get("find") ?? "",
     cols: cols.length ? cols : COLUMNS,
     metric: p.get("metric") ?? "",
@@ -149,6 +164,10 @@ export function write(state: State): string {
   put("dataset", state.dataset, null);
   put("kind", state.kind, "");
   put("by", state.tasksOrder, EMPTY.tasksOrder);
+  put("across", state.across, "");
+  put("sort", state.sort, "");
+  put("base", state.base, "");
+  put("other", state.other, "");
   put("find", state.find, "");
   put("cols", state.cols.join(","), COLUMNS.join(","));
   put("metric", state.metric, "");

@@ -75,6 +75,8 @@ class Ribbon(msgspec.Struct, kw_only=True):
 class Tasks(msgspec.Struct, kw_only=True):
     tasks: list[Task]
     count: int
+    runs: int
+    """Runs of the selection that have tasks: so many are taken together."""
 
 
 class History(msgspec.Struct, kw_only=True):
