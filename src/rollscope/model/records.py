@@ -13,6 +13,7 @@ import msgspec
 
 from . import show
 from .known import known
+from .taken import NO_RECORDS, NOTHING, Records, TextOrRecords
 from .tokens import Tokens
 
 
@@ -60,13 +61,13 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaul
 
     role: str
     """Any text; `system`, `user`, `assistant`, `tool` are known; `unknown` when nobody can tell."""
-    content: str | list[Part] | None = None
+    content: TextOrRecords[Part] = NOTHING
     parent: int | None = None
     """Number of the message it follows. None: the one before it. -1: none, it begins a
     conversation of its own (a sub-agent, a rewritten context)."""
     name: str | None = None
     """Who speaks: the agent or player, or the tool."""
-    tool_calls: list[ToolCall] = msgspec.field(default_factory=list)
+    tool_calls: Records[ToolCall] = NO_RECORDS
     tool_call_id: str | None = None
     sampled: bool | None = None
     """Did the policy write it? None: not known."""
@@ -127,7 +128,7 @@ class Rollout(msgspec.Struct, kw_only=True, omit_defaults=True, repr_omit_defaul
     """Counts retries of the same rollout, from 0."""
     worker: str | None = None
 
-    messages: list[Message] = msgspec.field(default_factory=list)
+    messages: Records[Message] = NO_RECORDS
     spans: list[Span] = msgspec.field(default_factory=list)
 
     reward: float | None = None
