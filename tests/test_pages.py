@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import rollscope
 from rollscope import Message, Rollout
-from rollscope.cli import main
+from rollscope.cli import _parse, main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -39,6 +40,22 @@ def test_a_command_of_a_page_runs(page: str, line: str, store: Path) -> None:
     except SystemExit as ended:  # --version
         code = int(ended.code or 0)
     assert code == 0
+
+
+def test_every_command_that_a_page_types_is_understood() -> None:
+    """A word that has become wrong, such as the name of an option, is refused."""
+    typed = {
+        (page.name, line)
+        for page in [ROOT / "README.md", *DOCS.rglob("*.md")]
+        for line in re.findall(r"^(?:    |\$ )?(rollscope [^:].*)$", page.read_text(), re.M)
+    }
+    assert len(typed) > 60
+    for page, line in typed:
+        words = itertools.takewhile(lambda word: word not in "|&&>", shlex.split(line, True)[1:])
+        try:
+            _parse(list(words))
+        except SystemExit as ended:
+            pytest.fail(f"{page}: {line} ends with {ended.code}")
 
 
 def test_bulk_reading_reads_everything(store: Path) -> None:
