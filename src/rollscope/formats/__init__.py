@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 READERS = {
     "verl": Reader("rollscope.adapters.verl.files", "verl's rollout_data_dir"),
     "slime": Reader("rollscope.adapters.slime.files", "slime's debug rollouts"),
-    "open-instruct": Reader("rollscope.adapters.open_instruct.files", "open-instruct's --save_traces"),
+    "open-instruct": Reader("rollscope.adapters.open_instruct.files", "what --save_traces writes"),
     "areal": Reader("rollscope.adapters.areal.files", "AReaL's dump_to_file"),
     "trl": Reader("rollscope.adapters.trl.files", "TRL's completions_*.parquet"),
     "tinker": Reader("rollscope.adapters.tinker.files", "a log_path of tinker-cookbook"),
