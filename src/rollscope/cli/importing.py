@@ -33,7 +33,9 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     ]
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = "Formats, told apart by content (rollscope docs formats):\n" + "".join(formats)
-    command.add_argument("what", nargs="+", metavar="[FORMAT] PATH", help="files or folders")
+    command.add_argument(
+        "what", nargs="+", metavar="PATH", help="files or folders; a FORMAT may stand before them"
+    )
     command.add_argument("--project", default="imported", help="project (default: imported)")
     command.add_argument("--run", help="run (default: named after the file or folder)")
     command.add_argument(

@@ -51,6 +51,17 @@ class LineCount(NamedTuple):
     """How much was left out, by reason."""
 
 
+def line_each(
+    rollouts: Iterable[Rollout], out: IO[bytes], encode: Callable[[Rollout], bytes]
+) -> LineCount:
+    """Write every rollout as one line."""
+    count = 0
+    for rollout in rollouts:
+        out.write(encode(rollout) + b"\n")
+        count += 1
+    return LineCount(count)
+
+
 @known
 class ExportPlan(msgspec.Struct, frozen=True):
     """What the export was asked for."""

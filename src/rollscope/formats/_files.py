@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,6 +17,7 @@ from ._json import Scanner, head
 
 ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What reading a value raises that is not as its format has it."""
+ODD_OR_TORN = (*ODD, *TORN)
 
 _COMPRESSED = (".gz", ".zst")
 
@@ -182,6 +183,16 @@ def _first(path: Path, size: int, changed: int) -> Any:
     with contextlib.suppress(ValueError, *TORN), opened(path) as file:
         return head(file)
     return None
+
+
+def number(value: Any) -> float | None:
+    """A number, where there may be none."""
+    return None if value is None else float(value)
+
+
+def unread(part: Mapping[str, Any], read: Container[str]) -> dict[str, Any]:
+    """What an object has that has no other place, for `meta`."""
+    return {k: v for k, v in part.items() if k not in read and v not in (None, [], {})}
 
 
 def seconds(text: Any) -> float | None:

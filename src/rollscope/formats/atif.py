@@ -19,7 +19,7 @@ from ..model.schema import FIELDS, scalars
 from . import _files
 from ._body import decode
 from ._encode import line
-from ._export import LineCount
+from ._export import LineCount, line_each
 from ._files import seconds
 
 VERSION = "ATIF-v1.4"
@@ -61,11 +61,7 @@ def convert(body: Mapping[str, Any]) -> Rollout:
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     """One trajectory per line."""
-    count = 0
-    for rollout in rollouts:
-        out.write(line(trajectory(rollout)) + b"\n")
-        count += 1
-    return LineCount(count)
+    return line_each(rollouts, out, lambda rollout: line(trajectory(rollout)))
 
 
 def trajectory(rollout: Rollout) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def read(path: Path, mapping: str = "") -> Iterator[Rollout | Problem]:
             number += 1
             try:
                 rollout = _rollout(*found, plan)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except _files.ODD as error:
                 yield Problem(path, None, f"item {number}: {error}")
             else:
                 unsaid.look(rollout, f"item {number}")

@@ -19,9 +19,9 @@ from ..model import Error, Message, Rollout, Span
 from ..model.chat import from_chat
 from ..model.problem import Problem
 from . import _files
-from ._files import seconds
+from ._files import ODD_OR_TORN, seconds, unread
 
-_ODD = (ValueError, KeyError, TypeError, AttributeError, NotImplementedError, *TORN)
+_ODD = (NotImplementedError, *ODD_OR_TORN)
 _ZSTD = 93
 """The number of this way of compression in a zip."""
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -82,10 +82,10 @@ def convert(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Rollout:
         sampling=about.get("model_generate_config") or {},
         meta=_put_back(
             {
-                **{k: v for k, v in sample.items() if k not in _USED and v not in (None, {}, [])},
+                **unread(sample, _USED),
                 **({"limit": limit} if limit else {}),
                 **({"score_values": odd} if odd else {}),
-                "scores": {n: _rest(s) for n, s in scores.items()},
+                "scores": {n: unread(s, ("explanation",)) for n, s in scores.items()},
                 "model": about.get("model"),
                 "log": {k: about[k] for k in ("eval_id", "run_id", "created") if k in about},
             },
@@ -175,10 +175,6 @@ def _parts(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]
         else:
             odd[name] = value
     return numbers, odd
-
-
-def _rest(score: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in score.items() if k != "explanation" and v not in (None, {}, [])}
 
 
 def _error(error: Any, limit: Any) -> Error | None:

@@ -56,7 +56,6 @@ def convert(body: Mapping[str, Any], label: str) -> Rollout:
     else:
         messages += _turns(history)
     summary = body.get("summary") or {}
-    reward = summary.get("max_reward", body.get("reward"))
     blocked = history is not None and _BLOCKED in history["actions"][-1:]
     return Rollout(
         messages=messages,
@@ -64,7 +63,7 @@ def convert(body: Mapping[str, Any], label: str) -> Rollout:
         group=f"{label}/{task}",
         dataset=body.get("dataset"),
         environment=body.get("environment"),
-        reward=None if reward is None else float(reward),
+        reward=_files.number(summary.get("max_reward", body.get("reward"))),
         reference=body.get("gold"),
         error=Error(type=_BLOCKED, text="the policy gave no action") if blocked else None,
         meta={
@@ -105,7 +104,7 @@ def _turn(
         role="assistant",
         content=parts if thought else action,
         sampled=action != _BLOCKED,
-        reward=None if reward is None else float(reward),
+        reward=_files.number(reward),
         meta=dict(meta or {}),
     )
     answered = observation is not None

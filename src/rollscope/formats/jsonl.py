@@ -18,7 +18,7 @@ from ..model.problem import Problem
 from . import _files
 from ._body import ANSWER_KEYS, MESSAGE_KEYS, Unsaid, described
 from ._encode import encode as encode
-from ._export import LineCount
+from ._export import LineCount, line_each
 
 _ENDINGS = (".jsonl", ".ndjson", ".json")
 
@@ -47,11 +47,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
 
 def write(rollouts: Iterable[Rollout], out: IO[bytes]) -> LineCount:
     """One line per rollout, in the form that `read` takes."""
-    count = 0
-    for rollout in rollouts:
-        out.write(encode(rollout) + b"\n")
-        count += 1
-    return LineCount(count)
+    return line_each(rollouts, out, encode)
 
 
 def _made(path: Path, entry: _files.Entry) -> Rollout | Problem:

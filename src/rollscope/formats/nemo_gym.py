@@ -48,7 +48,7 @@ def convert(body: Mapping[str, Any]) -> Rollout:
         messages=messages,
         task=task if task is not None else prompt_task(str(given)),
         index=body.get("_ng_rollout_index"),
-        reward=None if body.get("reward") is None else float(body["reward"]),
+        reward=_files.number(body.get("reward")),
         reference=body.get("expected_answer"),
         environment=agent.get("name") if isinstance(agent, Mapping) else str(agent),
         stop_reason=incomplete.get("reason") or answer.get("status"),
@@ -67,5 +67,5 @@ def convert(body: Mapping[str, Any]) -> Rollout:
 
 def _rest(name: str, part: Mapping[str, Any], used: tuple[str, ...]) -> dict[str, Any]:
     """What else the API was asked or answered, under one key of `meta`."""
-    rest = {k: v for k, v in part.items() if k not in used and v not in (None, [], {})}
+    rest = _files.unread(part, used)
     return {name: rest} if rest else {}

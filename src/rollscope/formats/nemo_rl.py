@@ -73,7 +73,7 @@ def convert(
         key=f"{split_name}/{step}/{row['idx']}",
         step=step,
         split=split_name,
-        reward=None if reward is None else float(reward),
+        reward=_files.number(reward),
         environment=agent.get("name") if isinstance(agent, Mapping) else agent,
         meta={k: v for k, v in row.items() if k not in _USED and v is not None},
     )

@@ -23,7 +23,7 @@ from ..adapters._lines import TORN
 from ..model import Error, Rollout
 from ..model.problem import Problem
 from . import _files, _openhands_v0, _openhands_v1
-from ._files import seconds
+from ._files import ODD, ODD_OR_TORN, seconds, unread
 
 _EVENT = re.compile(r"(?:event-)?(\d+)(?:-[\w-]+)?\.json")
 _USED = {"instance_id", "history", "error", "metrics", "test_result", "metadata", "instruction"}
@@ -57,7 +57,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
     else:
         try:
             yield _converted(_files.whole(path), _files.label(path))
-        except (KeyError, TypeError, ValueError, AttributeError, *TORN) as error:
+        except ODD_OR_TORN as error:
             yield Problem(path, None, f"not a trajectory of OpenHands: {error!r}")
 
 
@@ -70,7 +70,7 @@ def _read_store(folder: Path) -> Iterator[Rollout | Problem]:
             yield Problem(file, None, f"not an event of OpenHands: {error}")
     try:
         yield _converted(events, folder.name)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except ODD as error:
         yield Problem(folder, None, f"not a conversation of OpenHands: {error!r}")
 
 
@@ -90,7 +90,7 @@ def convert(body: Mapping[str, Any], label: str) -> Rollout:
         rollout.error = Error(text=str(body["error"]))
     asked = body.get("instruction")
     said = {m.content for m in rollout.messages if isinstance(m.content, str)}
-    rest = {k: v for k, v in body.items() if k not in _USED and v not in (None, [], {})}
+    rest = unread(body, _USED)
     settings = {k: v for k, v in about.items() if k not in ("llm_config", "llm") and v is not None}
     rollout.meta |= {
         **rest,

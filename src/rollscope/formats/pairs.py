@@ -47,8 +47,7 @@ def _both(body: dict[str, Any], group: str) -> Iterator[Rollout]:
     for index, kind in enumerate(("chosen", "rejected")):
         rollout = decode({"prompt": body.get("prompt"), "completion": _answer(body, kind)})
         rollout.key = None if body.get(f"id_{kind}") is None else str(body[f"id_{kind}"])
-        score = body.get(f"score_{kind}")
-        rollout.reward = None if score is None else float(score)
+        rollout.reward = _files.number(body.get(f"score_{kind}"))
         rollout.group, rollout.index = group, index
         asked = rollout.messages[: prompt_size(rollout.messages)]
         rollout.task = prompt_task("\n".join(text(message) for message in asked))

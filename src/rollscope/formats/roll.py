@@ -73,7 +73,6 @@ def _answer(row: Mapping[str, Any]) -> Rollout:
     settings = parsed(row.get("sampling_params"))
     settings = settings if isinstance(settings, dict) else {}
     generated = settings.get("generation_config") or settings
-    score = row["scores"]
     return Rollout(
         step=step,
         split="train",
@@ -82,7 +81,7 @@ def _answer(row: Mapping[str, Any]) -> Rollout:
         group=f"{step}/{row.get('tag')}/{task}",
         environment=row.get("domain"),
         messages=[*messages, Message(role="assistant", content=row["responses"], sampled=True)],
-        reward=None if score is None else float(score),
+        reward=_files.number(row["scores"]),
         reference=row.get("ground_truth"),
         fate="scored",
         sampling={k: generated[k] for k in _SAMPLING if generated.get(k) is not None},
@@ -99,7 +98,6 @@ def _trajectory(row: Mapping[str, Any]) -> Rollout:
     said = parsed(row.get("messages")) or data.get("messages") or []
     place, graded = data.get("env_info") or {}, data.get("reward_info") or {}
     failed, lengths = data.get("failure_info") or {}, data.get("length_info") or {}
-    reward = graded.get("episode_reward")
     task = None if place.get("seed") is None else f"{place.get('tag')}/{place['seed']}"
     group = "/".join(str(place.get(k)) for k in ("tag", "group_id", "episode_id", "seed"))
     if isinstance(said, list) and said and isinstance(said[0], list):
@@ -109,7 +107,7 @@ def _trajectory(row: Mapping[str, Any]) -> Rollout:
     answers, steps = [m for m in messages if m.sampled], graded.get("step_rewards") or ()
     if len(steps) == len(answers):
         for message, given in zip(answers, steps, strict=True):
-            message.reward = None if given is None else float(given)
+            message.reward = _files.number(given)
     why = failed.get("error_messages") or failed.get("failure_mode")
     return Rollout(
         key=data.get("trajectory_id"),
@@ -119,7 +117,7 @@ def _trajectory(row: Mapping[str, Any]) -> Rollout:
         group=group if place else None,
         environment=place.get("tag"),
         messages=messages,
-        reward=None if reward is None else float(reward),
+        reward=_files.number(graded.get("episode_reward")),
         stop_reason=failed.get("stop_reason") or data.get("finish_reason"),
         truncated=lengths.get("truncated"),
         error=Error(type=failed.get("failure_mode") or None, text=str(why))

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import TORN
 from ..model import Message, Rollout, Span
 from ..model.chat import from_chat, parsed
 from ..model.problem import Problem
@@ -31,7 +30,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
         # Attempts at one instance have the same file name in different folders.
         name = f"{path.absolute().parent.name}/{path.name}"
         yield convert(body, task=_task(path), name=name)
-    except (KeyError, TypeError, ValueError, AttributeError, *TORN) as error:
+    except _files.ODD_OR_TORN as error:
         yield Problem(path, None, f"not a SWE-agent trajectory: {error!r}")
 
 

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters._lines import TORN
 from ..model import Error, Message, Part, Rollout
 from ..model.chat import tool_call
 from ..model.problem import Problem
 from . import _files
-from ._files import seconds
+from ._files import ODD, ODD_OR_TORN, number, seconds, unread
 
 _ONE = {"task_id", "termination_reason", "duration"}
 """Keys of one simulation."""
@@ -62,7 +61,7 @@ def read(path: Path) -> Iterator[Rollout | Problem]:
             yield _made(file, body, header, label)
         for one in beside:
             yield _made(one, _files.whole(one), header, label)
-    except (KeyError, TypeError, ValueError, AttributeError, *TORN) as error:
+    except ODD_OR_TORN as error:
         yield Problem(file, None, f"not as tau2-bench writes it, or torn: {error!r}")
 
 
@@ -73,7 +72,7 @@ def _simulations(folder: Path) -> list[Path]:
 def _made(file: Path, body: Any, header: Mapping[str, Any], label: str) -> Rollout | Problem:
     try:
         return convert(body, header, label)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except ODD as error:
         return Problem(file, None, f"not a simulation of tau2-bench: {error!r}")
 
 
@@ -87,7 +86,7 @@ def convert(body: Mapping[str, Any], header: Mapping[str, Any], label: str) -> R
     graded = body.get("reward_info") or {}
     reason = body.get("termination_reason")
     task = (header.get("tasks") or {}).get(str(body["task_id"])) or {}
-    reward, parts = graded.get("reward"), graded.get("reward_breakdown") or {}
+    parts = graded.get("reward_breakdown") or {}
     return Rollout(
         key=body.get("id"),
         messages=messages,
@@ -97,7 +96,7 @@ def convert(body: Mapping[str, Any], header: Mapping[str, Any], label: str) -> R
         group=f"{label}/{body['task_id']}",
         index=body.get("trial"),
         environment="tau2-bench",
-        reward=None if reward is None else float(reward),
+        reward=number(graded.get("reward")),
         rewards={name: float(value) for name, value in parts.items() if value is not None},
         reference=task.get("evaluation_criteria"),
         stop_reason=reason,
@@ -107,7 +106,7 @@ def convert(body: Mapping[str, Any], header: Mapping[str, Any], label: str) -> R
         start=seconds(body.get("start_time")),
         end=seconds(body.get("end_time")),
         meta={
-            **{k: v for k, v in body.items() if k not in _USED and v not in (None, [], {})},
+            **unread(body, _USED),
             **_named("grading", graded, ("reward", "reward_breakdown")),
             **_named("task", task, ("id", "evaluation_criteria")),
             **_named("info", info, ()),
@@ -119,7 +118,7 @@ def convert(body: Mapping[str, Any], header: Mapping[str, Any], label: str) -> R
 def _message(body: Mapping[str, Any]) -> Message:
     role = str(body["role"])
     calls = body.get("tool_calls") or ()
-    rest = {k: v for k, v in body.items() if k not in _OF_MESSAGE and v not in (None, [], {})}
+    rest = unread(body, _OF_MESSAGE)
     answered = rest.pop("id", None) if role == "tool" else None
     content: Any = body.get("content")
     if content and body.get("is_audio"):
@@ -171,12 +170,10 @@ def _goes_on(before: Message, after: Message) -> bool:
 
 def _named(name: str, part: Mapping[str, Any], used: tuple[str, ...]) -> dict[str, Any]:
     """The rest of a part of the file, without what is repeated in every one."""
-    rest = {k: v for k, v in part.items() if k not in used and v not in (None, [], {})}
     short = {
         k: {n: x for n, x in v.items() if n not in _REPEATED and x is not None}
         if isinstance(v, Mapping)
         else v
-        for k, v in rest.items()
-        if k not in _REPEATED
+        for k, v in unread(part, (*used, *_REPEATED)).items()
     }
     return {name: short} if short else {}

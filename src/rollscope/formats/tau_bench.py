@@ -41,7 +41,7 @@ def convert(body: Mapping[str, Any], label: str) -> Rollout:
         task=body["task_id"],
         group=f"{label}/{body['task_id']}",
         index=body.get("trial"),
-        reward=None if body.get("reward") is None else float(body["reward"]),
+        reward=_files.number(body.get("reward")),
         rewards=_parts((info.get("reward_info") or {}).get("info") or {}),
         reference=task.get("actions"),
         environment="tau-bench",
