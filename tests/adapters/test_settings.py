@@ -207,3 +207,11 @@ def test_settings_that_cannot_be_read_cost_only_themselves(
     store = rollscope.open(tmp_path)
     assert store.rollouts().count() == 1
     assert store.algorithm("r") is None
+
+
+def test_tinker_names_the_loss_that_is_trained_with() -> None:
+    """Since 0.6 asynchronous training has a loss of its own."""
+    config = {"kl_penalty_coef": 0.0, "loss_fn": "ppo", "async_config": None}
+    assert of_tinker(config).loss == "ppo"
+    config["async_config"] = {"max_steps_off_policy": 2, "loss_fn": "stable_reinforce"}
+    assert of_tinker(config).loss == "stable_reinforce"

@@ -96,14 +96,14 @@ def test_a_script_that_ran_twice_is_not_said_to_be_shown_once(
 def test_an_empty_store_says_which_trainers_are_here_and_what_to_type(
     own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    versions = {"trl": "0.9.2", "verl": "0.9.1", "tinker-cookbook": "0.6.0"}
+    versions = {"trl": "0.9.2", "verl": "0.9.1", "tinker-cookbook": "0.7.0"}
     monkeypatch.setattr(_trainers, "installed", versions.get)
     with Reader(own_store) as reader:
         found = {finding.text: finding for finding in examine(reader)}
     assert set(found) == {
         "verl 0.9.1 is installed: supported (0.9)",
         "TRL 0.9.2 is installed: not supported: 0.21 is the first version that is",
-        "tinker-cookbook 0.6.0 is installed: newer than what was tested (0.3 to 0.5)",
+        "tinker-cookbook 0.7.0 is installed: newer than what was tested (0.3 to 0.6)",
     }
     assert "ROLLSCOPE=on" in str(found["verl 0.9.1 is installed: supported (0.9)"].advice)
     monkeypatch.setattr(_trainers, "installed", lambda _: None)

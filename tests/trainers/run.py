@@ -5,7 +5,7 @@ One virtual environment per set of trainers that can live together, `.venv-<name
 and `<name>.nodeps.txt` (packages whose own requirements cannot be had on a CPU machine).
 An environment is made again only when one of its files changed.
 
-`make trainers ALL=1` runs older versions, too. They lie over the environment of the newest:
+`make trainers ALL=1` runs other versions, too. They lie over the environment of the usual one:
 `requirements/trainers/older/<trainer>-<version>.txt` names the packages that differ.
 
 `make trainers T=trl HEAD=/path/to/trl` runs a trainer's tests against a source instead. Of several

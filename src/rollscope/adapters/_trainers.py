@@ -67,9 +67,9 @@ TRAINERS = (
         "`make trainers`, where its source is",
     ),
     Trainer(
-        "tinker-cookbook", "tinker-cookbook", "tinker", "0.3", "0.5",
+        "tinker-cookbook", "tinker-cookbook", "tinker", "0.3", "0.6",
         "python -m rollscope.adapters.tinker -m tinker_cookbook.recipes.rl_basic ...",
-        "tinker-cookbook", _BOTH,
+        "tinker-cookbook", "`make trainers`, ALL=1 for both ends",
     ),
     Trainer(
         "TRL", "trl", "trl", "0.21", "1.16",

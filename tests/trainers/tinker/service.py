@@ -5,6 +5,7 @@ Everything else is tinker-cookbook's own: `train.main`, its loops, evaluators, l
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -15,6 +16,36 @@ from tinker import TensorData
 from world import TOK, encode
 
 
+class Future:
+    """What the calls of tinker 0.38 return: asked for at once, waited for in one of three ways."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __await__(self) -> Any:
+        return self.coroutine().__await__()
+
+    async def coroutine(self) -> Any:
+        made = await self._call
+        return made.result if isinstance(made, Done) else made
+
+    def result(self) -> Any:
+        return asyncio.run(self.coroutine())
+
+
+def also_as_futures(cls: Any) -> Any:
+    """For each `x_async` that older versions of tinker-cookbook call, the `x` of newer ones."""
+    for name, method in list(vars(cls).items()):
+        if name.endswith("_async"):
+
+            def asked(self: Any, *args: Any, _method: Any = method, **kwargs: Any) -> Future:
+                return Future(_method(self, *args, **kwargs))
+
+            setattr(cls, name.removesuffix("_async"), asked)
+    return cls
+
+
+@also_as_futures
 class Sampling:
     """A sampling client. Notes each sample in a file of its process, so that pools can, too."""
 
@@ -34,8 +65,17 @@ class Sampling:
         row |= {"pid": os.getpid(), "temperature": sampling_params.temperature}
         with (Path(self.notes) / f"{os.getpid()}.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
-        sample = SimpleNamespace(tokens=ids, logprobs=logprobs, stop_reason="stop")
-        return SimpleNamespace(sequences=[sample])
+        sample = SimpleNamespace(
+            tokens=ids, logprobs=logprobs, stop_reason="stop", sequence_id=None
+        )
+        return SimpleNamespace(sequences=[sample], prompt_cache_hit_tokens=0)
+
+    def result(self) -> Sampling:
+        return self
+
+    def __await__(self) -> Any:
+        yield from ()
+        return self
 
     async def compute_logprobs_async(self, prompt: Any) -> list[float | None]:
         """A teacher that finds each token as likely as any other."""
@@ -63,6 +103,7 @@ class Done:
         return self.result
 
 
+@also_as_futures
 class Training:
     """A training client: the log probabilities it returns are those it was given, minus 1."""
 
@@ -86,10 +127,10 @@ class Training:
         self.version += 1
         return Done(SimpleNamespace(metrics={"optim/norm": 0.5 * self.version}))
 
-    async def save_weights_and_get_sampling_client_async(self) -> Sampling:
+    async def save_weights_and_get_sampling_client_async(self, **_: Any) -> Sampling:
         return Sampling(self.notes, self.version)
 
-    def create_sampling_client(self, path: str) -> Sampling:
+    def create_sampling_client(self, path: str, **_: Any) -> Sampling:
         return Sampling(self.notes, self.version)
 
     async def save_state_async(self, name: str, **_: Any) -> Done:
@@ -99,6 +140,7 @@ class Training:
         return Done(SimpleNamespace(path=f"tinker://sampler/{name}"))
 
 
+@also_as_futures
 class Service:
     def __init__(self, notes: Path) -> None:
         notes.mkdir(parents=True, exist_ok=True)
@@ -111,6 +153,11 @@ class Service:
         self, *_: Any, **__: Any
     ) -> Training:
         return self.training
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
     async def get_training_run_by_tinker_path_async(self, _: str) -> Any:
         return SimpleNamespace(user_metadata={})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from stored import Stored, flat
-from training import groups, run
+from training import EVALUATES_LAST, groups, run
 
 from rollscope.adapters import tinker
 from rollscope.model import Rollout
@@ -26,7 +26,7 @@ def test_summaries_are_read(
     assert tinker.recognise(log_path)
     assert tinker.recognise(next(log_path.rglob("*_rollout_summaries.jsonl")))
     read = list(tinker.read(log_path))
-    assert len(read) == 18
+    assert len(read) == len(stored) == (21 if EVALUATES_LAST else 18)
     lengths = {
         (r.split, r.step, r.reward, r.messages[0].meta["ob_len"] + r.messages[0].meta["ac_len"])
         for r in read
@@ -36,7 +36,7 @@ def test_summaries_are_read(
     numbers: dict[int | None, dict[str, float]] = {}
     for step, values in tinker.read_metrics(log_path):
         numbers.setdefault(step, {}).update(values)
-    assert numbers == stored.metrics and set(numbers) == {0, 1}
+    assert numbers == stored.metrics and {0, 1} <= set(numbers)
     assert all(r.group and r.index is not None for r in read)
 
 

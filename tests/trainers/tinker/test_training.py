@@ -14,7 +14,7 @@ import pytest
 from service import Service, samples
 from stored import Stored, flat
 from tinker_cookbook.rl import rollouts, train
-from training import groups, run
+from training import EVALUATES_LAST, groups, known, run
 from world import Batches, Builder
 
 from rollscope.adapters import tinker
@@ -125,18 +125,19 @@ def test_evaluations_have_the_step_of_their_weights(
     stored = Stored(own_store)
     assert len(stored) == len(samples(tmp_path / "service"))
     evaluated = [r for r in stored if r.split == "eval"]
-    assert Counter(r.step for r in evaluated) == {0: 4, 2: 4}
-    assert len({r.key for r in evaluated}) == 8
+    steps = (0, 2, 3) if EVALUATES_LAST else (0, 2)
+    assert Counter(r.step for r in evaluated) == dict.fromkeys(steps, 4)
+    assert len({r.key for r in evaluated}) == len(evaluated)
     questions = {
         step: sorted(str(r.messages[1].content).strip() for r in evaluated if r.step == step)
-        for step in (0, 2)
+        for step in steps
     }
-    assert questions[0] == questions[2] == ["4+2=?", "5+2=?", "6+2=?", "7+2=?"]
+    assert all(asked == ["4+2=?", "5+2=?", "6+2=?", "7+2=?"] for asked in questions.values())
     assert {r.fate for r in evaluated} == {"scored"}
     by_ids = {str(s["shown"] + s["wrote"]): s["version"] for s in samples(tmp_path / "service")}
     for rollout in evaluated:
         assert rollout.policy_version in (rollout.step, None)
-        assert by_ids[str(flat(rollout))] in (0, 2)
+        assert by_ids[str(flat(rollout))] in steps
 
 
 def test_streamed_minibatches(
@@ -157,11 +158,12 @@ def test_streamed_minibatches(
 def test_asynchronous_training(
     own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    how = {"max_steps_off_policy": 1, "groups_per_batch": 2, "loss_fn": "importance_sampling"}
     run(
         tmp_path,
         monkeypatch,
         [groups(n, n + 1) for n in range(1, 13, 2)],
-        async_config=train.AsyncConfig(max_steps_off_policy=1, groups_per_batch=2),
+        async_config=known(train.AsyncConfig, **how),
     )
     stored = Stored(own_store)
     compare(stored, tmp_path / "service")

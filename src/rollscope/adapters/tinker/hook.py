@@ -197,6 +197,8 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         self._calls = 0
         self._is_logged = False
         self._rollout: _WholeRollout | None = None
+        self.error: BaseException | None = None
+        """What ended the rollout of the group, if a strategy of ours has seen it."""
 
     def _joined(self) -> capture.Run | None:
         return self._run if self._run is not None and self._run.is_on else join()
@@ -227,9 +229,10 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
         failed = [n for n in begun if not any(n is other for other in own)]
         _log_later(run, trajectories, rewards, given, None, failed)
 
-    def failed(self, error: BaseException) -> None:
-        """Somebody's own way to roll out raised, and did not clean up."""
-        self._log_failed(error)
+    def failed(self, rollout: _WholeRollout, error: BaseException) -> None:
+        """The roll raised, and what cleans up did not know it."""
+        if not rollout.is_logged:
+            self._log_failed(error, rollout.notes, rollout.place)
 
     def at(self, **changes: Any) -> TracedBuilder:
         """A copy for one rollout of the group, elsewhere in the run."""
@@ -260,9 +263,9 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
 
     async def cleanup(self) -> None:
         with capture.guard("adapter tinker: a failed group"):
-            error = sys.exc_info()[1]
-            if error is not None or self._rollout is None:  # else `ends` is still to come
-                self._log_failed(error)
+            error = sys.exc_info()[1] or self.error  # since 0.6 it is called in a task of its own
+            if error is not None or self._rollout is None:  # else `ends` or `failed` is to come
+                self._log_failed(error, self._notes, self.place)
         with capture.guard("adapter tinker: the next roll"):
             self.place = replace(self.place, roll=self.place.roll + 1)
             self._begin()
@@ -297,17 +300,21 @@ class TracedBuilder(EnvGroupBuilder):  # type: ignore[misc]
             self._rollout.is_logged = True
         _log_later(run, list(trajectories), rewards, given, error, failed)
 
-    def _log_failed(self, error: BaseException | None) -> None:
+    def _log_failed(
+        self, error: BaseException | None, notes: Sequence[Notes], place: GroupPlace
+    ) -> None:
         """The group ended before it had rewards: record what there is of each rollout."""
-        begun = [notes for notes in self._notes if notes.start is not None]
+        begun = [one for one in notes if one.start is not None]
         run = self._joined() if begun and not self._is_logged else None
         if run is None:
             return
+        if self._rollout is not None:
+            self._rollout.is_logged = True
         Later.of("tinker", run)(
             _convert_and_log_failed,
             run,
             begun,
-            self.place,
+            place,
             self.inner,
             error,
             rollouts=len(begun),
@@ -389,12 +396,14 @@ def _convert_and_log_failed(
     error: BaseException | None,
 ) -> None:
     rollouts = [convert_failed(n, i, place, builder) for i, n in enumerate(begun)]
+    first = next((notes.error for notes in begun if notes.error is not None), None)
+    why = first if error is None else as_error(error)
     for i, (rollout, notes) in enumerate(zip(rollouts, begun, strict=True)):
         rollout.index = i
-        if error is None:
+        if why is None:
             rollout.fate = "generated"
         elif notes.error is None:
-            rollout.fate_reason = f"its group failed: {type(error).__name__}: {error}"
+            rollout.fate_reason = f"its group failed: {why.type}: {why.text or ''}"
     run.log(rollouts)
 
 
@@ -413,7 +422,12 @@ class TracedStrategy(RolloutStrategy):  # type: ignore[misc]
         return bool(self.inner.catches_group_errors)
 
     async def execute(self, builder: Any, policy: Any) -> Any:
-        return await self.inner.execute(builder, _WatchedPolicy(policy))
+        try:
+            return await self.inner.execute(builder, _WatchedPolicy(policy))
+        except BaseException as error:
+            if isinstance(builder, TracedBuilder):
+                builder.error = error
+            raise
 
 
 class _WatchedPolicy(TokenCompleter):  # type: ignore[misc]

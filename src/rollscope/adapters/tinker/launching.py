@@ -10,7 +10,7 @@ from .._seam import Seams, Watcher, Watching
 from .state import PACKAGE
 
 _seams = Seams("tinker", "tinker-cookbook")
-_LOST = "what this program trains is not recorded. Supported: tinker-cookbook 0.3 to 0.5"
+_LOST = "what this program trains is not recorded. Supported: tinker-cookbook 0.3 to 0.6"
 
 
 def install() -> None:

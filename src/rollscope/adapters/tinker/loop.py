@@ -96,7 +96,7 @@ def detach() -> None:
 
 
 def _watch(module: Any, watchers: Mapping[str, Watcher]) -> None:
-    lost = "what it tells is not recorded. Supported: tinker-cookbook 0.3 to 0.5"
+    lost = "what it tells is not recorded. Supported: tinker-cookbook 0.3 to 0.6"
     for name in _state.seams.watch(module, watchers, lost):
         where = f"{module.__name__}.{name}".removeprefix(f"{PACKAGE}.")
         if where not in _state.watched:
@@ -170,7 +170,7 @@ def _any_rollout(builder: Any, /) -> Watching:
         group = yield
     except BaseException as error:
         if rollout is not None:
-            builder.failed(error)
+            builder.failed(rollout, error)
         raise
     if rollout is not None:
         builder.ends(rollout, group)

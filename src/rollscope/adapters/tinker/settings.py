@@ -26,7 +26,7 @@ def algorithm(config: Any) -> Algorithm:
             settings.whole("dataset_builder.group_size"),
             settings.whole("dataset_builder.inner.group_size"),
         ),
-        loss=settings.word("loss_fn"),
+        loss=first(settings.word("async_config.loss_fn"), settings.word("loss_fn")),
         kl=kl,
         kl_in="advantage" if kl else None,
         temperature=settings.number("temperature"),
