@@ -1,4 +1,7 @@
-"""AReaL's real `PPOTrainer.train()`: `python areal_train.py spmd|controller DIRECTORY`."""
+"""AReaL's real `PPOTrainer.train()`: `python areal_train.py spmd|controller DIRECTORY [alone]`.
+
+`alone`: without our line, as a program that the user does not own.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ from rollscope import capture
 
 PAGE = Path(__file__).parents[3] / "docs" / "trainers" / "areal.md"
 """Its first lines are what a user types."""
+
+ATTACH = "    rollscope.adapters.areal.attach(trainer)\n"
 
 
 def config(root: Path) -> PPOConfig:
@@ -115,7 +120,9 @@ def main(root: Path) -> None:
         "tokenizer": str(root / "tok"),
     }
     typed = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
-    assert "eval_workflow" in typed
+    assert "eval_workflow" in typed and ATTACH in typed
+    if sys.argv[3:] == ["alone"]:
+        typed = typed.replace(ATTACH, "")
     names = {
         "PPOTrainer": Filtering,
         "config": settings,

@@ -21,8 +21,12 @@ SOURCES = str(Path(rollscope.__file__).parents[1])
 
 def train(mode: str, directory: Path, store: Path) -> None:
     (directory / "notes").mkdir()
+    command = [str(HERE / "areal_train.py"), mode, str(directory)]
+    if mode == "launched":
+        command[1] = "controller"
+        command = ["-m", "rollscope.adapters.areal", "python", *command, "alone"]
     done = subprocess.run(
-        [sys.executable, str(HERE / "areal_train.py"), mode, str(directory)],
+        [sys.executable, *command],
         env={
             **os.environ,
             "AREAL_NOTES": str(directory / "notes"),
@@ -44,7 +48,7 @@ def notes(directory: Path, kind: str) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("mode", ["spmd", "controller"])
+@pytest.mark.parametrize("mode", ["spmd", "controller", "launched"])
 def test_a_whole_training(own_store: Path, tmp_path: Path, mode: str) -> None:
     train(mode, tmp_path, own_store)
     found = Stored(own_store)

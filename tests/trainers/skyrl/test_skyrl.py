@@ -19,6 +19,7 @@ from skyrl.train.generators.base import BatchMetadata, TrajectoryID
 from stored import Stored, complaints, flat, written
 from world import TOK, WORLD
 
+import rollscope
 from rollscope import capture
 from rollscope.adapters import skyrl
 from rollscope.adapters.skyrl import hook
@@ -528,3 +529,28 @@ def test_attaching_twice_records_once_and_times_are_the_generators_own(own_store
     assert len(found) == len(WORLD.episodes) == 18
     took = sorted((r.end or 0.0) - (r.start or 0.0) for r in found)
     assert took == pytest.approx(sorted(times), abs=1e-5)
+
+
+def test_a_second_training_in_one_process_is_a_run_of_its_own(own_store: Path) -> None:
+    for named in ({}, {}, {"project": "sweep", "run": "b"}):
+        trainer = world.make(world.config())
+        skyrl.attach(trainer, **named)
+        asyncio.run(trainer.train())
+    rollscope.finish()
+    found = Stored(own_store)
+    assert Counter(r.run for r in found) == {"first try": 18, "first try-2": 18, "b": 18}
+    assert found.orphans == [] and {r.fate for r in found} == {"trained"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "saved", "anew"),
+    [("none", True, True), ("latest", False, True), ("latest", True, False), ("from_path", 0, 0)],
+)
+def test_a_training_that_is_resumed_goes_on_in_its_run(
+    tmp_path: Path, mode: str, saved: bool, anew: bool
+) -> None:
+    if saved:
+        (tmp_path / "latest_ckpt_global_step.txt").write_text("4")
+    config = world.config()
+    config.trainer.resume_mode, config.trainer.ckpt_path = mode, str(tmp_path)
+    assert skyrl._begins_anew(config.trainer) == anew

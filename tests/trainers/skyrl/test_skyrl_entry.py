@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import world  # before SkyRL: it makes its types importable
 from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
@@ -63,10 +64,44 @@ def options(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_what_a_user_types_records_the_training(own_store: Path, tmp_path: Path) -> None:
+SCRIPT = """
+import sys
+
+import ray
+from skyrl.train.config import SkyRLTrainConfig
+from skyrl.train.entrypoints.main_base import BasePPOExp
+from skyrl.train.utils import validate_cfg
+from skyrl.train.utils.utils import initialize_ray
+
+
+class Exp(BasePPOExp):
+    pass
+
+
+@ray.remote(num_cpus=1)
+def skyrl_entrypoint(cfg):
+    Exp(cfg).run()
+
+
+if __name__ == "__main__":
+    cfg = SkyRLTrainConfig.from_cli_overrides(sys.argv[1:])
+    validate_cfg(cfg)
+    initialize_ray(cfg)
+    ray.get(skyrl_entrypoint.remote(cfg))
+"""
+"""As the entry points of SkyRL's examples are written."""
+
+
+@pytest.mark.parametrize("way", ["option", "launcher"])
+def test_what_a_user_types_records_the_training(own_store: Path, tmp_path: Path, way: str) -> None:
     notes = tmp_path / "notes.json"
-    typed = options(tmp_path) | {"trainer.override_entrypoint": "rollscope.adapters.skyrl"}
-    command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base"]
+    typed = options(tmp_path)
+    if way == "option":
+        typed["trainer.override_entrypoint"] = "rollscope.adapters.skyrl"
+        command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base"]
+    else:
+        (tmp_path / "main_own.py").write_text(SCRIPT)
+        command = [sys.executable, "-m", "rollscope.adapters.skyrl", "main_own.py"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(HERE / "entry"),

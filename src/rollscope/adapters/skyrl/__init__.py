@@ -5,6 +5,10 @@ Without a line of code, for any run of SkyRL's own entry point:
     python -m skyrl.train.entrypoints.main_base \\
         trainer.override_entrypoint=rollscope.adapters.skyrl <your options>
 
+For a script that is not yours:
+
+    python -m rollscope.adapters.skyrl main_async.py <its options>
+
 In an entry point of your own, one line:
 
     rollscope.adapters.skyrl.attach(trainer)           # before trainer.train()
@@ -17,6 +21,7 @@ In an entry point of your own, one line:
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import capture
@@ -37,7 +42,8 @@ _Trainer = TypeVar("_Trainer")
 def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = None) -> _Trainer:
     """Record this trainer's rollouts from now on. Call it once, before `trainer.train()`.
 
-    Project and run are `trainer.project_name` and `trainer.run_name` of its configuration.
+    Project and run are `trainer.project_name` and `trainer.run_name` of its configuration, unless
+    given. A training that goes on from no checkpoint is a run of its own.
     Returns the trainer. With `ROLLSCOPE=off` nothing is touched.
     """
     with capture.guard("adapter skyrl: attach"):
@@ -45,7 +51,8 @@ def attach(trainer: _Trainer, *, project: str | None = None, run: str | None = N
         if recorder.fits(recorder.watchers(), "SkyRL", installed("skyrl"), supported=_SUPPORTED):
             cfg = trainer.cfg  # type: ignore[attr-defined]
             names = project or cfg.trainer.project_name, run or cfg.trainer.run_name
-            if recorder.attach(*names, _config(cfg)):
+            named, anew = bool(project or run), _begins_anew(cfg.trainer)
+            if recorder.attach(*names, _config(cfg), named=named, anew=anew):
                 note("skyrl", recorder.run, algorithm, cfg)
     return trainer
 
@@ -86,7 +93,7 @@ def _train(config: Any) -> None:
     finally:
         run = capture.active()
         if run is not None:
-            run.finish()
+            run.finish(is_crash=sys.exception() is not None)
 
 
 def _experiment(config: Any) -> type[Any]:
@@ -101,6 +108,14 @@ def _experiment(config: Any) -> type[Any]:
             return FullyAsyncRayPPOTrainer(*args, **kwargs)
 
     return FullyAsyncExp
+
+
+def _begins_anew(settings: Any) -> bool:
+    """Will SkyRL train from scratch? Of a checkpoint elsewhere than on this disk, nobody knows."""
+    mode = str(getattr(settings, "resume_mode", None) or "none")
+    folder = str(settings.ckpt_path)
+    is_there = "://" in folder or Path(folder, "latest_ckpt_global_step.txt").is_file()
+    return mode == "none" or (mode == "latest" and not is_there)
 
 
 def _config(config: Any) -> Any:

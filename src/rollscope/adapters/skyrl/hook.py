@@ -66,6 +66,8 @@ class SkyRLRecorder(Recorder):
         """Rows that dynamic sampling has kept until its batch is full, with their list objects."""
         self.numbers = itertools.count()
         self.repeats = Repeats()
+        self.ends_the_run = False
+        """Is the run over with the training? Ray may kill the process of a task right after it."""
 
     # -- the seams ---------------------------------------------------------------------
 
@@ -137,10 +139,14 @@ class SkyRLRecorder(Recorder):
             self._drop_groups(kept, "the epoch ended with a partial mini-batch")
 
     def whole_training(self) -> Watching:
+        is_crash = True
         try:
             yield
+            is_crash = False
         finally:
             self.later.drain()
+            if self.ends_the_run:
+                self.run.finish(is_crash=is_crash)
 
     def metrics(self, data: Mapping[str, Any], step: int) -> Watching:
         values = numbers(data)
