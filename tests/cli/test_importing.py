@@ -266,7 +266,7 @@ def test_nothing_found_is_an_error_and_leaves_no_run(cli: Any) -> None:
 
 
 def test_what_has_nothing_of_a_rollout_is_a_problem_and_no_blank_rollout(cli: Any) -> None:
-    lines("some.jsonl", chat("a"), {"question": "2 + 2?", "grade": 1}, {"reward": 1.0})
+    lines("some.jsonl", chat("a"), {"id": 7, "question": "2 + 2?", "grade": 1}, {"reward": 1.0})
     said = cli("import", "some.jsonl")
     assert said.code == 0
     assert "some.jsonl:2: nothing of a rollout in it; it has: question, grade" in said.err

@@ -57,9 +57,11 @@ def decode(body: dict[str, Any]) -> Rollout:
 
 
 def described(body: dict[str, Any]) -> Rollout:
-    """`decode`; an object that has nothing of a rollout raises ValueError, too."""
+    """`decode`; an object that has nothing of a rollout raises ValueError, too. A name is nothing:
+    all logs have an `id`. What Rollscope has written says where it is from."""
     rollout = decode(body)
-    if rollout == Rollout(meta=rollout.meta) and "messages" not in body:
+    blank = Rollout(id=rollout.id, key=rollout.key, meta=rollout.meta)
+    if rollout == blank and "messages" not in body:
         there = ", ".join(map(str, rollout.meta)) or "nothing"
         raise ValueError(f"nothing of a rollout in it; it has: {there:.300}")
     return rollout
