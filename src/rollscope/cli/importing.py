@@ -50,7 +50,6 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
 
 
 def import_(args: argparse.Namespace) -> int:
-    from .. import formats
     from ..capture.settings import aside
     from ..store.writers import IMPORT
 
@@ -58,13 +57,8 @@ def import_(args: argparse.Namespace) -> int:
     for path in paths:
         if not path.exists():
             raise Failed(f"no such file or folder: {path}", 2)
-    try:
-        if args.map:
-            _check_mapping(paths, name, args.map)
-        elif name is not None:
-            formats.reader(name)
-    except ValueError as error:
-        raise Failed(str(error), 2) from None
+    if args.map:
+        _check_mapping(paths, name, args.map)
     store, codes = root(args), []
     # These variables are for trainers. An import does what was typed, whatever they say.
     with aside(ROLLSCOPE_QUIET="1", ROLLSCOPE_LAUNCH=IMPORT):
@@ -101,9 +95,12 @@ def _check_mapping(paths: list[Path], name: str | None, mapping: str) -> None:
     from ..formats import Source, check_mapping, find
 
     if name not in (None, "columns"):
-        raise ValueError(f"only the format columns takes a mapping, not {name!r}")
+        raise Failed(f"only the format columns takes a mapping, not {name!r}", 2)
     found = [item for path in paths for item in find(path, is_mapped=True)]
-    check_mapping([item.path for item in found if isinstance(item, Source)], mapping)
+    try:
+        check_mapping([item.path for item in found if isinstance(item, Source)], mapping)
+    except ValueError as error:
+        raise Failed(str(error), 2) from None
 
 
 class _Told:
