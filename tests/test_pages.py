@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import shlex
@@ -56,6 +57,19 @@ def test_every_command_that_a_page_types_is_understood() -> None:
             _parse(list(words))
         except SystemExit as ended:
             pytest.fail(f"{page}: {line} ends with {ended.code}")
+
+
+def test_every_program_of_a_page_is_python() -> None:
+    """Most of them run in tests of their own. Those of the trainers' pages are pieces of programs
+    that need the trainer."""
+    programs = {
+        (page, program)
+        for page in [ROOT / "README.md", *DOCS.rglob("*.md")]
+        for program in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    }
+    assert len(programs) > 30
+    for page, program in programs:
+        compile(program, str(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
 def test_bulk_reading_reads_everything(store: Path) -> None:
