@@ -152,6 +152,9 @@ class Workers:
     def compute_ref_log_prob(self, batch: Any) -> Any:
         return self._answer(batch, REFERENCE)
 
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None: ...
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> None: ...
+
     def update_actor(self, batch: Any) -> TensorDict:
         from verl.utils import tensordict_utils as tu
 

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from cpu import REFERENCE, TRAINED, RunnerLegacy, RunnerV1, logprob, make_engine, training_config
+from ray.cluster_utils import Cluster
 from verl.trainer.main_ppo import run_ppo
 from world import flat, lines, stored, wait_for
 
 from rollscope.model import Rollout
+from rollscope.store.writers import read_infos
 
 RUNNERS = {"legacy": RunnerLegacy, "v1": RunnerV1}
 
@@ -173,6 +176,36 @@ def test_groups_that_are_too_old_or_failed_are_dropped_with_the_reason(
     assert failed.group == sibling.group and str(failed.task) == "1"
     assert {r.step for r in found if r.fate_reason == "off-policy: too old"} == {1}
     assert Counter(r.trained_step for r in found) == {1: 4, 2: 4, None: 10}
+
+
+def test_rows_of_a_checkpoint_belong_to_the_launch_that_made_them(
+    driver: Path, cluster: Cluster, model: Path, tmp_path: Path
+) -> None:
+    """The asynchronous v1 trainer generates a batch ahead. TransferQueue's checkpoint keeps it, and
+    the restart, which is another driver, trains on it."""
+    for steps in (1, 2):
+        config = training_config(
+            model,
+            tmp_path,
+            *NO_VALIDATION,
+            "trainer.v1.trainer_mode=colocate_async",
+            "trainer.save_freq=1",
+            "trainer.resume_mode=auto",
+            f"trainer.total_training_steps={steps}",
+            prompts=16,
+        )
+        run_ppo(config, RunnerV1)
+        found = wait_for(driver, lambda r, n=4 * steps: fates(r)["trained", None] >= n)
+        if steps == 1:
+            waiting = {r.id for r in found if r.fate == "scored"}
+            ray.shutdown()
+            ray.init(address=cluster.address, log_to_driver=False)
+    launches = {info.launch for info in read_infos(driver / "maths" / "tiny").values()}
+    assert len(launches) == 2
+    inherited = [r for r in found if r.id in waiting and r.trained_step == 2]
+    assert inherited and all(r.advantage is not None for r in inherited)
+    facts = {fact["rollout"] for _, line in lines(driver) for fact in line.get("facts", ())}
+    assert facts <= {r.id for r in found}, "facts without a rollout"
 
 
 @pytest.mark.parametrize("version", ["legacy", "v1"])

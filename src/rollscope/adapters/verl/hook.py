@@ -55,6 +55,7 @@ _PATCHES: dict[str, dict[str, Callable[[ModuleType], Any]]] = {
     "worker": {
         _AGENT_LOOP: worker.patch,
         "verl.experimental.agent_loop.tool_agent_loop": worker.patch_tools,
+        "transfer_queue": _watching({"async_kv_batch_put": trainer_v1.row_tags}),
         "verl.utils.rollout_trace": lambda module: _patch_ops(module),
     },
     "trainer": {

@@ -1,6 +1,7 @@
 """What the v1 trainer learns about a rollout later: advantage and fate.
 
-It names its rows `{uid}_{session}_{output}`. From this we make the rollout's key.
+It names its rows `{uid}_{session}_{output}`. From this we make the key of the rollout. A row may
+come from a checkpoint of TransferQueue. Then an earlier launch made it, and noted that in its tags.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .._seam import Watcher, Watching
 from . import ending
 from .convert import row_key
 from .patching import LOST, seams
-from .trainer import MASKED, NAMES, annotate_all, facts_of, score
+from .trainer import MASKED, NAMES, facts_of, score
 
 _rows: ContextVar[Any] = ContextVar("rollscope_verl_rows", default=None)
 """Keys and tags of the batch whose advantages are being computed."""
@@ -66,22 +67,40 @@ def _reward_colocate() -> Watching:
 
 def _update_actor(self: Any, batch: Any) -> Watching:
     yield
-    keys = set(_sessions(batch.keys, batch.tags))
-    masked = keys & _step.masked
-    annotate_all(keys - masked, fate="trained", trained_step=int(self.global_steps))
-    annotate_all(masked, fate="masked", fate_reason=MASKED)
+    run = capture.active()
+    if run is None:
+        return
+    for id in _sessions(run, batch.keys, batch.tags):
+        if id in _step.masked:
+            run.annotate(id, fate="masked", fate_reason=MASKED)
+        else:
+            run.annotate(id, fate="trained", trained_step=int(self.global_steps))
 
 
-def _sessions(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
-    """Rollout keys of training rows, each with its rows in order; padding rows left out."""
+LAUNCH = "rollscope_launch"
+"""The tag of a row that tells the launch it was made in."""
+
+
+def row_tags(tags: Any = None) -> Watching:
+    """`async_kv_batch_put` of TransferQueue, where a worker hands its rows over."""
+    run = capture.active()
+    if run is not None and tags is not None:
+        yield {"tags": [{**tag, LAUNCH: run.launch} for tag in tags]}
+
+
+def _sessions(
+    run: capture.Run, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]
+) -> dict[str, list[int]]:
+    """Rollout ids of training rows, each with its rows in order; padding rows left out."""
     sessions: dict[str, list[tuple[int, int]]] = {}
     for row, (key, tag) in enumerate(zip(keys, tags, strict=True)):
         uid, session, output = key.rsplit("_", 2)
         if not tag.get("is_padding", False):
             step = tag.get("global_steps")
             name = row_key("train", None if step is None else int(step), uid, int(session))
-            sessions.setdefault(name, []).append((int(output), row))
-    return {name: [row for _, row in sorted(rows)] for name, rows in sessions.items()}
+            id = run.id_of(name, tag.get(LAUNCH))
+            sessions.setdefault(id, []).append((int(output), row))
+    return {id: [row for _, row in sorted(rows)] for id, rows in sessions.items()}
 
 
 def _annotate(data: Any, meta: Any, rewards_are_late: bool) -> set[str]:
@@ -91,7 +110,7 @@ def _annotate(data: Any, meta: Any, rewards_are_late: bool) -> set[str]:
         return set()
     batch = batch_on_host(data.batch, NAMES)
     masked = set()
-    for key, rows in _sessions(meta.keys, meta.tags).items():
+    for id, rows in _sessions(run, meta.keys, meta.tags).items():
         tags = [meta.tags[row] for row in rows]
         found = [
             facts_of(batch, row, tag.get("prompt_len"), int(tag["response_len"]))
@@ -100,9 +119,9 @@ def _annotate(data: Any, meta: Any, rewards_are_late: bool) -> set[str]:
         streams = _joined([facts["streams"] for facts in found])
         reward = score(batch, rows[-1]) if rewards_are_late else None
         advantage = found[-1].get("advantage")
-        run.annotate(key=key, advantage=advantage, reward=reward, streams=streams)
+        run.annotate(id, advantage=advantage, reward=reward, streams=streams)
         if all("advantage" not in facts for facts in found):
-            masked.add(key)
+            masked.add(id)
     return masked
 
 
@@ -130,13 +149,16 @@ def evicted(self: Any, eviction_reasons: Any) -> Watching:
 
 def cleared(self: Any, partition_id: str, uids: set[str]) -> Watching:
     """`ReplayBuffer._clear_groups`: these groups, and those beyond the batch size."""
-    rows = {k: t for k, t in self.partitions[partition_id].items() if partition_id != "val"}
+    run = capture.active()
+    if run is None or partition_id == "val":
+        return
+    rows = self.partitions[partition_id]
     why = _reasons.get() or {}
     for uid in uids:
         mine = {k: tag for k, tag in rows.items() if k.split("_")[0] == uid}
-        dropped = _sessions(list(mine), list(mine.values()))
         reason = why.get(uid, "surplus: more groups than the batch takes")
-        annotate_all(dropped, fate="dropped", fate_reason=reason)
+        for id in _sessions(run, list(mine), list(mine.values())):
+            run.annotate(id, fate="dropped", fate_reason=reason)
     yield
 
 
