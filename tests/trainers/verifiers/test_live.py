@@ -19,6 +19,7 @@ from verifiers.v1.configs.client import EvalClientConfig
 from verifiers.v1.envs.best_of_n import BestOfNEnv, BestOfNEnvConfig
 from world import BRANCHED, Server, agent_config, serving, task, training_config, user
 
+import rollscope
 from rollscope.adapters import verifiers as adapter
 from rollscope.adapters.verifiers import hook
 from rollscope.model import Message, Rollout
@@ -251,6 +252,13 @@ def test_a_broken_adapter_leaves_the_run_as_it_is(
     traces, server = run([task(0, BRANCHED)])
     assert traces[0].ok and len(server.notes) == 5
     assert traces[0].rewards["polite"].score == 0.5
+
+
+def test_names_that_were_given_are_a_run_beside_ones_own(own_store: Path) -> None:
+    with rollscope.init(project="mine", run="all"):
+        run([task(0, BRANCHED)])
+        rollscope.finish()
+    assert {(r.project, r.run) for r in Stored(own_store)} == {("p", "r")}
 
 
 def test_something_else_is_told_loudly(caplog: pytest.LogCaptureFixture) -> None:

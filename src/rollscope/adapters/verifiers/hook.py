@@ -27,7 +27,7 @@ def attach(agent_or_env: Any, *, project: str | None = None, run: str | None = N
         method = "run_slot" if callable(getattr(agent_or_env, "run_slot", None)) else "run"
         supported = "a v1 Agent, which has run, or Env, which has run_slot"
         if recorder.fits({method: watch}, "verifiers", _version(), supported=supported):
-            recorder.attach(project, run)
+            recorder.attach(project, run, named=bool(project or run))
     return agent_or_env
 
 
@@ -38,7 +38,13 @@ def recorder(*, project: str | None = None, run: str | None = None) -> Callable[
     record(episode)
     """
     joined = capture.join(
-        project, run, adapter="verifiers", version=_version(), seams=("recorder",), asked=True
+        project,
+        run,
+        adapter="verifiers",
+        version=_version(),
+        seams=("recorder",),
+        asked=True,
+        named=bool(project or run),
     )
     if joined is None:
         return None
