@@ -15,9 +15,9 @@ from rollscope.store.read.reader import Reader
 from rollscope.store.seal import __main__ as helper
 from rollscope.store.seal import compact
 from rollscope.store.seal.segment import seal
+from rollscope.store.sealing import Sealer
 from rollscope.store.write import log as logs
 from rollscope.store.write.log import Entry, Limits, LogWriter
-from rollscope.store.write.sealer import Sealer
 from rollscope.store.writers import WriterInfo, place, write_info
 
 

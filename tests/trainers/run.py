@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "requirements" / "trainers"
 
 ENVIRONMENTS = {
-    "verl": ("verl", "slime"),
+    "verl": ("verl", "slime", "ray"),
     "skyrl": ("skyrl", "areal", "open_instruct"),
     "trl": ("trl", "tinker", "torch"),
     "verifiers": ("verifiers",),

@@ -12,10 +12,10 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from typing import Protocol
 
 from ..store.write.log import FRAME_RAW, CannotWrite, Entry, LogWriter
-from ..store.writers import BEAT, Counters, steady
-from .forwarding import Follower
+from ..store.writers import BEAT, Counters, WriterInfo, steady
 from .problems import odd, problems, report
 
 GATHER = 0.04
@@ -34,6 +34,12 @@ CLOSE_WAIT = 20.0
 
 _AFTER_FINISH = "logged after finish"
 _ADVICE = "Record fewer (Sample) or raise ROLLSCOPE_QUEUE."
+
+
+class AfterBeat(Protocol):
+    """Called with every heartbeat, and when the writer ends. Returns what went wrong."""
+
+    def __call__(self, info: WriterInfo, /, *, is_last: bool = False) -> list[str]: ...
 
 
 class Background:
@@ -65,8 +71,8 @@ class Background:
         self._next_beat = 0.0
         self._next_start = 0.0
         """When the thread may be started again, if that failed."""
-        self.follower: Follower | None = None
-        """Told of every heartbeat by the thread."""
+        self.after_beat: dict[str, AfterBeat] = {}
+        """What the thread calls with every heartbeat, by the name that its troubles are told by."""
         self._thread: threading.Thread | None = None
 
     # -- the callers' side -------------------------------------------------------------
@@ -317,15 +323,15 @@ class Background:
         except Exception as error:
             report("heartbeat", _unforeseen(error).text)
             return
-        self._tell_follower()
+        self._call_after_beat()
 
-    def _tell_follower(self, *, is_last: bool = False) -> None:
-        if self.follower is not None:
+    def _call_after_beat(self, *, is_last: bool = False) -> None:
+        for name, call in self.after_beat.items():
             try:
-                for text in self.follower.beat(self.log.info, is_last=is_last):
-                    report("sinks", text)
+                for text in call(self.log.info, is_last=is_last):
+                    report(name, text)
             except Exception as error:  # the thread must go on, strict or not
-                report("sinks", f"{type(error).__name__}: {error}")
+                report(name, f"{type(error).__name__}: {error}")
 
     def _publish(self) -> None:
         """Bring the counters of the writer's file up to date."""
@@ -350,7 +356,7 @@ class Background:
         self._held = []
         self._queue.clear()
         self.log.look_for_logs()
-        self._tell_follower(is_last=True)
+        self._call_after_beat(is_last=True)
         self._publish()
         try:
             self.log.close()

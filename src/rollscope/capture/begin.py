@@ -14,6 +14,7 @@ from typing import Any
 
 from ..model.redact import Redactor, redact_text
 from ..model.sample import Sample
+from .carrying import placed
 from .cluster import adopt, share
 from .launch import export_launch
 from .problems import guard, problems, report
@@ -169,8 +170,8 @@ def child_env() -> dict[str, str]:
         env["ROLLSCOPE_SINKS"] = ";".join(setup.sinks)
     if setup.redact:
         env["ROLLSCOPE_REDACT"] = _redact_text(setup.redact)
-    passed = ("STREAMS", "QUEUE", "MIN_FREE", "MODE", "SEAL", "SINKS_WAIT", "STRICT", "QUIET")
-    for name in passed:
+    passed = "STREAMS QUEUE MIN_FREE MODE SEAL CARRY SINKS_WAIT STRICT QUIET"
+    for name in passed.split():
         if os.environ.get(f"ROLLSCOPE_{name}"):
             env[f"ROLLSCOPE_{name}"] = os.environ[f"ROLLSCOPE_{name}"]
     return env
@@ -205,7 +206,7 @@ def _begin(
                 _runs.remove(known)
                 _runs.append(known)
                 return known
-        run = Run(setup)
+        run = Run(placed(setup))
         if adapter is not None:
             run.add_adapter(adapter, version, seams)
         _runs.append(run)

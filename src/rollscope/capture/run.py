@@ -22,7 +22,7 @@ from ..model.redact import Redactor, redact_fact, redact_rollout
 from ..model.sample import Sampler
 from ..store.write.log import Entry, LogWriter, Phase
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
-from . import forwarding
+from . import carrying, forwarding
 from .background import Background
 from .fact_names import named_facts
 from .forwarding import Follower
@@ -84,7 +84,7 @@ class Run:
             run=setup.run,
             launch=setup.launch,
             worker=setup.worker,
-            host=str(text(os.uname().nodename)),
+            host=setup.host,
             pid=os.getpid(),
             place=place(),
             process_start=process_start(os.getpid()),
@@ -99,6 +99,7 @@ class Run:
         self._background = Background(
             LogWriter(setup.directory, info, setup.limits), setup.queue, setup.beat
         )
+        self._background.after_beat["other nodes"] = carrying.beat
         self._follower = None if self._is_off else self._follow()
 
     @guard("sinks")
@@ -107,7 +108,7 @@ class Run:
         if not self.setup.sinks:
             return None
         follower = forwarding.sinks().follow(self.directory, self.setup.sinks)
-        self._background.follower = follower
+        self._background.after_beat["sinks"] = follower.beat
         return follower
 
     # -- handing over ------------------------------------------------------------------
@@ -356,13 +357,15 @@ class Run:
                 for a in self._adapters
             )
             name = f"{self.project}/{self.name}"
+            home = self.setup.carried_to
+            carried = f", from where Ray carries it to the driver's {home}" if home else ""
             if self.setup.asked is not None:
                 name += f" (there is a {self.project}/{self.setup.asked} already)"
             elif had_ended:
                 name += ", which had ended,"
             _say(
                 f"recording {name}{f' ({through})' if through else ''} "
-                f"to {self.directory}; look with: rollscope view"
+                f"to {self.directory}{carried}; look with: rollscope view"
             )
 
     def reserve(self, size: int, kind: str, count: int) -> bool:

@@ -188,6 +188,14 @@ OPTIONS = (
         "goes on. `rollscope compact` and the server do it later otherwise.",
     ),
     Option(
+        "ROLLSCOPE_CARRY",
+        _on_off,
+        "`on` or `off`",
+        "`on`",
+        "Whether Ray carries what is recorded on other nodes to the driver's store, if they do not "
+        "share its directory (docs/nodes.md).",
+    ),
+    Option(
         "ROLLSCOPE_STRICT",
         _on_off,
         "`on` or `off`",

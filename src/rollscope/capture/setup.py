@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,12 @@ class Setup(NamedTuple):
     queue: int = QUEUE
     beat: float = BEAT
     limits: Limits = Limits()
+    carried_to: str | None = None
+    """The store at home that is to get what this process writes. None: nobody carries it there."""
+
+    @property
+    def host(self) -> str:
+        return str(text(os.uname().nodename))
 
     @property
     def directory(self) -> Path:
@@ -67,11 +74,6 @@ def resolve(
         raise TypeError(f"init(sample={sample!r}): expected rollscope.Sample(...) or None")
     redact = redact_set if redact_set is not None else redact
     redactor = make_redactor(redact) if redact else None
-    limits = Limits(
-        min_free=_or(setting("ROLLSCOPE_MIN_FREE"), MIN_FREE),
-        seal=_or(setting("ROLLSCOPE_SEAL"), True),
-        mode=_or(setting("ROLLSCOPE_MODE"), paths.PRIVATE),
-    )
     return Setup(
         project=_name(_or(setting("ROLLSCOPE_PROJECT"), project, "default"), "project"),
         run=_name(_or(setting("ROLLSCOPE_RUN"), run, launch), "run"),
@@ -88,7 +90,16 @@ def resolve(
         version=installed("rollscope"),
         is_quiet=_or(setting("ROLLSCOPE_QUIET"), False),
         queue=_or(setting("ROLLSCOPE_QUEUE"), QUEUE),
-        limits=limits,
+        limits=limits(),
+    )
+
+
+def limits() -> Limits:
+    """Sizes and permissions, as the environment has them."""
+    return Limits(
+        min_free=_or(setting("ROLLSCOPE_MIN_FREE"), MIN_FREE),
+        seal=_or(setting("ROLLSCOPE_SEAL"), True),
+        mode=_or(setting("ROLLSCOPE_MODE"), paths.PRIVATE),
     )
 
 

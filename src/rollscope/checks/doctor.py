@@ -6,6 +6,7 @@ describes each in plain words and says what to do.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -16,6 +17,8 @@ from ..adapters._trainers import TRAINERS, found
 from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
 from ..store import listing, paths, writers
+from ..store.carry import state as carry
+from ..store.carry.home import away_path
 from ..store.fold import left_out
 from ..store.read.reader import Reader
 from ..store.runs import RunInfo
@@ -52,6 +55,7 @@ def examine(reader: Reader, *, deep: bool = False) -> Iterator[Finding]:
     for run in reader.runs():
         yield from _killed(run)
         yield from _cut(run)
+        yield from _carried(run, counts)
         yield from _sinks(run)
     for problem in reader.problems():
         yield Finding("error", f"{problem.path}: {problem.text}")
@@ -127,7 +131,11 @@ def _killed(run: RunInfo) -> Iterator[Finding]:
 def _cut(run: RunInfo) -> Iterator[Finding]:
     """Logs that are shorter than their writer left them, or gone without having been sealed."""
     where = f"{run.project}/{run.run}"
+    carried = {name for state in carry.read_all(run.directory) for name in state.writers}
+    is_away = away_path(run.directory).exists()  # then what is not here is at home
     for info in writers.read_infos(run.directory).values():
+        if info.writer in carried or (is_away and info.carried):
+            continue
         for log, end in info.ends.items():
             path = run.directory / "live" / (log + paths.LOG_ENDING)
             try:
@@ -139,6 +147,58 @@ def _cut(run: RunInfo) -> Iterator[Finding]:
             elif size is not None and size < end:
                 text = f"{path} was cut: {end:,} bytes were written, {size:,} are there"
                 yield Finding("error", text, where, "what is missing can only come from a copy")
+
+
+_SILENT = 120.0
+"""Seconds without an answer from a node after which nobody seems to fetch from it."""
+
+
+def _carried(run: RunInfo, found: Mapping[str, int]) -> Iterator[Finding]:
+    """What has come from other nodes, and what has not, by node."""
+    where = f"{run.project}/{run.run}"
+    infos = writers.read_infos(run.directory)
+    for state in carry.read_all(run.directory):
+        name = f"node {state.node[:8]} ({state.host})"
+        wrote = [infos[writer] for writer in state.writers if writer in infos]
+        ends = {log.removesuffix(paths.LOG_ENDING): there for log, (_, there) in state.left.items()}
+        for info in wrote:
+            ends |= {log: max(end, ends.get(log, 0)) for log, end in info.ends.items()}
+        lacking = sum(max(0, end - _here(run, log)) for log, end in ends.items())
+        lost = sum(max(0, i.counters.recorded - found.get(i.writer, 0)) for i in wrote if found)
+        open_ = sum(info.finished is None for info in wrote)
+        if state.is_shared:
+            yield Finding(
+                "ok", f"{name} shares this directory: nothing is carried from there", where
+            )
+        elif state.gone is not None:
+            text = f"{name} went away: {lacking:,} bytes that it had written are not here"
+            text += f", and {lost:,} of the rollouts that it had counted"
+            if open_:
+                text += (
+                    f"; what its {open_:,} processes wrote in their last 100 ms may be lost, too"
+                )
+            level: Level = "error" if lacking or lost else "warning" if open_ else "ok"
+            yield Finding(level, text, where)
+        elif state.heard is None:
+            why = f": {state.problem}" if state.problem else ""
+            yield Finding("warning", f"{name}: nothing has come from there yet{why}", where)
+        elif lacking and time.time() - (state.heard or 0.0) > _SILENT:
+            why = f" ({state.problem})" if state.problem else ""
+            text = f"{name}: {lacking:,} bytes are still there, and nobody carries them{why}"
+            advice = f"record this run on that node again, or copy the files of {state.directory}"
+            yield Finding("warning", text, where, advice)
+        else:
+            rest = f"; {lacking:,} bytes are on their way" if lacking else ""
+            yield Finding("ok", f"{name}: carried here by Ray{rest}", where)
+
+
+def _here(run: RunInfo, log: str) -> int:
+    """How many bytes of a log are in this store, sealed or not."""
+    path = run.directory / "live" / (log + paths.LOG_ENDING)
+    try:
+        return path.stat().st_size
+    except OSError:
+        return listing.taken(run.directory, log) or 0
 
 
 def _sinks(run: RunInfo) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..store.carry.home import is_away
 from ..store.starting import Starter
 from ..store.writers import WriterInfo, is_gone, read_infos, steady
 from . import lock
@@ -58,7 +59,7 @@ class Follower:
     def _start(self, name: str, wait: bool = False) -> None:
         """Start the forwarding process unless there is one, now and then."""
         count, soonest = self._tries.get(name, (0, 0.0))
-        if steady() < soonest:
+        if steady() < soonest or is_away(self._directory):  # forwarded from where Ray carries it
             return
         held = lock.take(self._directory, name)
         if held is None:
@@ -73,6 +74,8 @@ class Follower:
     def finish(self, wait: float) -> str:
         """After this writer ended: wait until everything is sent, as long as it makes progress.
         Returns how it went."""
+        if is_away(self._directory):
+            return "from the driver's store, where Ray carries it"
         others = read_infos(self._directory).values()
         if any(info.finished is None and not is_gone(info) for info in others):
             return self._words("other processes still record: forwarding goes on")

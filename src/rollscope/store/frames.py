@@ -70,6 +70,15 @@ def scan(path: Path, offset: int = 0) -> Iterator[Frame]:
     with path.open("rb") as file:
         file.seek(offset)
         data = file.read()
+    yield from _frames(data, offset)
+
+
+def whole(data: bytes) -> int:
+    """Where the last good frame of these bytes ends; 0 if there is none."""
+    return max((frame.end for frame in _frames(data, 0) if frame.data is not None), default=0)
+
+
+def _frames(data: bytes, offset: int) -> Iterator[Frame]:
     at = 0
     while at < len(data):
         frame, error = _frame_at(data, at)

@@ -111,6 +111,10 @@ class WriterInfo(msgspec.Struct, kw_only=True):
     torn: dict[str, int] = msgspec.field(default_factory=dict)
     """Logs that it gave up after a failed write, and where their torn end begins. Nothing is lost
     with that: what it held went to the next log, or is counted as dropped."""
+    carried: bool = False
+    """It leaves its logs to be carried to another store, and sealed there; see `carry`."""
+    done: list[str] = msgspec.field(default_factory=list)
+    """If so: its logs in `live/` that it has finished."""
     finished: float | None = None
     """When the writer ended and told so; None: it has not, or not yet."""
     crashed: bool = False

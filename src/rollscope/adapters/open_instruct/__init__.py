@@ -66,7 +66,7 @@ def _install_first() -> None:
     for module in ("ray", "open_instruct.model_utils", "open_instruct.grpo_utils"):
         importlib.import_module(module)
     install()
-    share()  # Ray's actors may live on a cluster that was started without our settings
+    share(asked=True)  # Ray's actors may live on a cluster that was started without our settings
 
 
 def _name_the_run(loader: Any) -> None:

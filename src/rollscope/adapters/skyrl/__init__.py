@@ -75,7 +75,7 @@ def main() -> None:
     from skyrl.train.utils import validate_cfg
     from skyrl.train.utils.utils import initialize_ray
 
-    share()  # the cluster may have been started without this program's settings
+    share(asked=True)  # the cluster may have been started without this program's settings
     options = [a for a in sys.argv[1:] if not a.startswith("trainer.override_entrypoint=")]
     config = SkyRLTrainConfig.from_cli_overrides(options)
     validate_cfg(config)

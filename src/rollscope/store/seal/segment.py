@@ -18,6 +18,7 @@ from duckdb import DuckDBPyConnection
 
 from ...model import schema
 from .. import disk, engine, frames, listing, paths, scans, units, writers
+from ..carry.home import away_path, is_away
 from ..fold import fold
 from ..header import Header, complete_header, read_header
 from ..lines import Spool, load_log
@@ -44,6 +45,11 @@ def seal(directory: Path, log: str) -> bool:
     is no such log and no segment of it.
     """
     path = directory / "live" / (log + paths.LOG_ENDING)
+    if is_away(directory) and _is_carried(directory, log):
+        raise CannotSeal(
+            f"{path} is carried to the driver's store by Ray, and sealed there. To seal it here "
+            f"after all, remove {away_path(directory)}"
+        )
     sealed = listing.taken(directory, log)
     if sealed is None:
         temporary = directory / "segments" / f".{log}-{os.urandom(4).hex()}"
@@ -62,6 +68,13 @@ def seal(directory: Path, log: str) -> bool:
         sealed = listing.taken(directory, log)
     remove_log(path, sealed)
     return False
+
+
+def _is_carried(directory: Path, log: str) -> bool:
+    """Does its writer leave it to be carried? If nobody can tell, yes."""
+    names = paths.split_log_name(log)
+    info = writers.read_info(paths.writer_path(directory, names[0])) if names else None
+    return info is None or info.carried
 
 
 def remove_log(path: Path, sealed: int | None) -> None:

@@ -21,7 +21,8 @@ import msgspec
 from ...model.schema import VERSION
 from ...model.wire import Line
 from .. import frames, launches, listing, paths, writers
-from .sealer import Sealer
+from ..carry.home import is_away
+from ..sealing import Sealer
 
 MAX_RAW = 64 << 20
 """A log this large (before compression) takes no new rollouts."""
@@ -172,6 +173,7 @@ class LogWriter:
         self._free_seen = float("-inf")
         self._next_look = LEAST
         """Entries of the current log at which the other live logs are counted."""
+        self.info.carried = is_away(directory)
 
     def write(self, entries: list[Entry]) -> None:
         """Write the entries, one frame per log, and take the written ones out of the list.
@@ -306,19 +308,23 @@ class LogWriter:
             log.close()
             self._sealer.add(log.name)
             self.info.ends[log.name] = log.end
+            if self.info.carried:
+                self.info.done.append(log.name)
         if finished:
             with suppress(OSError):  # the next beat tells
                 writers.write_info(self.directory, self.info)
         self._seal()
 
     def _seal(self, all: bool = False) -> None:
-        problem = self._sealer.start(all) if self.limits.seal else None
+        is_mine = self.limits.seal and not self.info.carried
+        problem = self._sealer.start(all) if is_mine else None
         if problem is not None:
             self.problems.append(problem)
 
     def beat(self) -> None:
         """Show that the writer lives, and what it has counted. Raises CannotWrite."""
-        if self.info.beat == 0:
+        self.info.carried = is_away(self.directory)
+        if self.info.beat == 0 and not self.info.carried:  # what was here may be at home by now
             with suppress(OSError):  # then clocks must do
                 self.info.found = launches.look(self.directory, self.info.launch)
         self._begin_anew_if_silent()
@@ -345,6 +351,7 @@ class LogWriter:
         live = self.directory / "live"
         for name in [n for n in self.info.ends if not (live / (n + paths.LOG_ENDING)).exists()]:
             del self.info.ends[name]
+        self.info.done = [n for n in self.info.done if n in self.info.ends and self.info.carried]
         for log in filter(None, [*self._older, self._current]):
             self.info.ends[log.name] = log.end
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import writers
-from ..starting import Starter
+from . import writers
+from .starting import Starter
 
 TOGETHER = 2
 """Finished logs that one process seals."""

@@ -1,0 +1,219 @@
+"""The process that fetches. All that it knows of Ray stands here."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .. import lock, writers
+from ..starting import Starter
+from . import home, node
+from .home import Note, Task
+from .source import Shared, Source
+
+ANSWER = 60.0
+"""Seconds in which a node must answer."""
+
+LOOK = 1.0
+"""Seconds between two looks for nodes to fetch from."""
+
+PATIENCE = 60.0
+"""Seconds without the cluster's key-value store after which the cluster is given up."""
+
+AFTERWARDS = 600.0
+"""Seconds after the end of the job in which the rest must have come."""
+
+_LONGEST_FORWARD = 60.0  # seconds until forwarding is begun again, at most
+_LONGEST = 10.0  # seconds until a node that failed is asked again, at most
+
+
+class Fetching:
+    """Fetches everything that the notes of a Ray job tell of."""
+
+    def __init__(self, task: Task) -> None:
+        # By its full path: `ray.init` would prepare a driver, and most jobs need none of this.
+        from ray._raylet import GcsClient
+
+        self._task = task
+        self._cluster = GcsClient(address=task.address)
+        self._threads: dict[str, _Following] = {}
+        self._forwarding = _Forwarding()
+
+    def run(self) -> None:
+        """Until the job has ended and all that was written is here, or is lost with its node."""
+        heard, ended = writers.steady(), None
+        while True:
+            now = writers.steady()
+            try:
+                self._follow_notes()
+                heard = now
+                if ended is None and self._has_ended():
+                    ended = now
+            except Exception:
+                if now - heard > PATIENCE:
+                    break
+            self._forward()
+            if ended is not None and (self._is_over() or now - ended > AFTERWARDS):
+                break
+            time.sleep(LOOK)
+        for thread in self._threads.values():
+            thread.end()
+        self._forward(is_last=True)
+
+    def _forward(self, is_last: bool = False) -> None:
+        for thread in self._threads.values():
+            with contextlib.suppress(OSError, lock.Unsupported):  # as its doctor tells
+                self._forwarding.beat(thread.directory, thread.sinks, is_last)
+
+    def _follow_notes(self) -> None:
+        names = bytes(home.NAMESPACE, "ascii")
+        prefix = home.notes_prefix(self._task.job).encode()
+        for key in self._cluster.internal_kv_keys(prefix, names, timeout=ANSWER):
+            if (name := key.decode()) in self._threads:
+                continue
+            data = self._cluster.internal_kv_get(key, names, timeout=ANSWER)
+            note = msgspec.json.decode(data, type=Note) if data is not None else None
+            if note is None or Path(note.root) != Path(self._task.root):
+                continue
+            following = _Following(self._task, note)
+            try:
+                _connect(self._task.address)
+            except Exception as error:
+                following.tell(error)
+                raise
+            self._threads[name] = following
+            following.start()
+
+    def _has_ended(self) -> bool:
+        jobs = self._cluster.get_all_job_info(
+            skip_submission_job_info_field=True, skip_is_running_tasks_field=True, timeout=ANSWER
+        )
+        mine = [job for id, job in jobs.items() if id.hex() == self._task.job]
+        return all(job.is_dead for job in mine)
+
+    def _is_over(self) -> bool:
+        return all(thread.is_over for thread in self._threads.values())
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address, namespace=home.NAMESPACE, log_to_driver=False, configure_logging=False)
+        ray.cloudpickle.register_pickle_by_value(node)
+
+
+class _Forwarding:
+    """Has what was fetched forwarded to the sinks that its writers ask for: at home, there may be
+    no writer that does."""
+
+    def __init__(self) -> None:
+        self._starters: dict[tuple[Path, str], tuple[Starter, int, float]] = {}
+
+    def beat(self, directory: Path, sinks: set[str], is_last: bool = False) -> None:
+        for name in sinks:
+            starter, tries, soonest = self._starters.get((directory, name), (Starter(), 0, 0.0))
+            file = directory / "sinks" / f"{name}.lock"
+            if (writers.steady() < soonest and not is_last) or lock.is_held(file):
+                continue
+            wait = min(_LONGEST_FORWARD, 2.0**tries)
+            self._starters[directory, name] = starter, tries + 1, writers.steady() + wait
+            starter.start(["-m", "rollscope.sinks", str(directory), name], wait=is_last)
+
+
+class _Following(threading.Thread):
+    """Follows one run on one node."""
+
+    def __init__(self, task: Task, note: Note) -> None:
+        super().__init__(daemon=True, name=f"from {note.host}")
+        self._source = Source(task, note)
+        self._link: _Link | None = None
+        self._failures = 0
+        self.is_closing = False
+
+    @property
+    def directory(self) -> Path:
+        return self._source.directory
+
+    @property
+    def sinks(self) -> set[str]:
+        """Which sinks the writers there ask for."""
+        return self._source.sinks
+
+    @property
+    def is_over(self) -> bool:
+        state = self._source.state
+        return state.gone is not None or state.is_shared or self._source.is_over
+
+    def run(self) -> None:
+        self.tell()
+        while self._source.state.gone is None and not self.is_closing:
+            try:
+                if self._link is None:
+                    self._source.begin()
+                    self._link = _Link(self._source.note)
+                self._source.step(self._link)
+                self._failures = 0
+            except Shared:
+                self._source.state.is_shared = True
+                break
+            except Exception as error:  # the disk here, the actor, the node, Ray: it is tried again
+                self._link = None
+                self.tell(error)
+                time.sleep(min(_LONGEST, 0.2 * 2**self._failures))
+                self._failures += 1
+        with contextlib.suppress(OSError):
+            self._source.write_state()
+
+    def tell(self, error: Exception | None = None) -> None:
+        """Say how it is for the doctor: what went wrong, or that nothing has come yet."""
+        state = self._source.state
+        if error is not None:
+            words = str(error).strip().partition("\n")[0]
+            state.problem = f"{type(error).__name__}: {words}"
+            with contextlib.suppress(Exception):  # Ray does not answer either
+                if not _is_alive(self._source.note.node):
+                    state.gone = time.time()
+        with contextlib.suppress(OSError):
+            self._source.write_state()
+
+    def end(self) -> None:
+        self.is_closing = True
+        self.join(2 * ANSWER)
+        with contextlib.suppress(OSError):
+            self._source.end()
+
+
+def _is_alive(id: str) -> bool:
+    import ray
+
+    return any(node["NodeID"] == id and node["Alive"] for node in ray.nodes())
+
+
+class _Link:
+    """An actor on the node. It takes no CPU, and ends with this process."""
+
+    def __init__(self, note: Note) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(node_id=note.node, soft=False)
+        made: Any = ray.remote(node.Node)
+        self._actor = made.options(num_cpus=0, scheduling_strategy=there).remote(note.directory)
+        self._ray = ray
+
+    def more(
+        self, have: dict[str, int], seen: dict[str, int], budget: int, wait: float
+    ) -> node.Answer:
+        asked = self._actor.more.remote(have, seen, budget, wait)
+        answer: node.Answer = self._ray.get(asked, timeout=ANSWER)
+        return answer
+
+    def remove(self, name: str, size: int, other: tuple[int, int] | None) -> str:
+        answer: str = self._ray.get(self._actor.remove.remote(name, size, other), timeout=ANSWER)
+        return answer
