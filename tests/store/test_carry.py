@@ -36,7 +36,7 @@ class Pair:
         self.root = here
         here.mkdir(exist_ok=True)
         monkeypatch.setenv("ROLLSCOPE_DIR", str(there))
-        self.link = Node(str(self.there))
+        self.link = Node(str(self.there), "t")
 
     def mark(self) -> None:
         (self.there / "carry").mkdir(parents=True)
@@ -201,10 +201,13 @@ def test_a_log_that_was_sealed_at_home_too_early_is_shown_once_with_what_came_la
     assert pair.seen() == ["a", "b"]
 
 
+@pytest.mark.parametrize("token", ["t", "of another job"])
 def test_a_directory_that_proves_to_be_the_same_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
-    (tmp_path / "here").mkdir()
+    """By home's file, or because both sides name the same file."""
+    (tmp_path / "here" / ".carry").mkdir(parents=True)
+    (tmp_path / "here" / ".carry" / token).touch()
     (tmp_path / "there").symlink_to(tmp_path / "here")
     pair = Pair(tmp_path / "there", tmp_path / "here", monkeypatch)
     pair.mark()
@@ -215,6 +218,19 @@ def test_a_directory_that_proves_to_be_the_same_is_left_alone(
         come(pair.source(), pair.link)
     assert pair.logs(pair.there) == before
     assert pair.seen() == ["a", "b"]
+
+
+def test_a_writer_that_sees_home_after_all_is_fetched_from_no_more(pair: Pair) -> None:
+    source = pair.source()
+    with begin() as run:
+        record(run, "a")
+        come(source, pair.link)
+        home.away_path(pair.there).unlink()
+        run._background.log.beat()
+        come(source, pair.link)
+    come(source, pair.link)
+    (log,) = pair.logs(pair.there)
+    assert seal(pair.there, log.removesuffix(".jsonl.zst"))
 
 
 def test_what_had_its_home_on_the_node_stays_there(

@@ -107,7 +107,7 @@ def placed(setup: Setup) -> Setup:
             _at_home(ray, job, said)
             return setup
         token = home.token_path(setup.root, said.token)
-        if token.exists():
+        if home.sees(setup.root, said.token, setup.limits.mode):
             _at_home(ray, job, said)
             return setup
         note = Note(

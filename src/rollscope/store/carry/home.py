@@ -87,13 +87,28 @@ def token_path(root: Path, token: str) -> Path:
     return root / ".carry" / token
 
 
-def put_token(root: Path, mode: int) -> str:
-    """Put a new file into the store, and take away those of jobs long gone."""
+def sees(root: Path, token: str, mode: int = paths.PRIVATE) -> bool:
+    """Is home's file in this store? What is made in that folder first lets a network file system
+    look at it anew."""
+    with contextlib.suppress(OSError):
+        probe = _folder(root, mode) / f".{secrets.token_hex(8)}"
+        probe.touch()
+        probe.unlink()
+    return token_path(root, token).exists()
+
+
+def _folder(root: Path, mode: int) -> Path:
     folder = root / ".carry"
     if not folder.is_dir():
         folder.mkdir(paths.PRIVATE, parents=True, exist_ok=True)
         if mode != paths.PRIVATE:
             folder.chmod(mode)
+    return folder
+
+
+def put_token(root: Path, mode: int) -> str:
+    """Put a new file into the store, and take away those of jobs long gone."""
+    folder = _folder(root, mode)
     for entry in paths.entries(folder):
         with contextlib.suppress(OSError):
             if time.time() - entry.stat().st_mtime > _OLD:

@@ -6,6 +6,7 @@ Therefore only the standard library is used here, and answers are made of plain 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -22,7 +23,9 @@ logs, each with its name and offset."""
 class Node:
     """The files of one run on this node."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, token: str) -> None:
+        self._folder = Path(directory).parent.parent / ".carry"
+        self._token = self._folder / token
         self._live = Path(directory, "live")
         self._writers = Path(directory, "writers")
 
@@ -74,8 +77,10 @@ class Node:
 
     def remove(self, name: str, size: int, other: tuple[int, int] | None) -> str:
         """Remove a log of which this many bytes lie at home. `other`: inode and time of change of
-        the file there. Returns `removed`, `grown`, or `same`: it is the same file."""
+        the file there. Returns `removed`, `grown`, or `same`: this is home's own directory."""
         path = self._live / name
+        if self._is_home():
+            return "same"
         try:
             found = path.stat()
         except FileNotFoundError:
@@ -86,6 +91,16 @@ class Node:
             return "grown"
         path.unlink()
         return "removed"
+
+    def _is_home(self) -> bool:
+        """Is home's file here? What this node makes in that folder first lets a network file system
+        look at it anew."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            probe = self._folder / f".{os.urandom(8).hex()}"
+            probe.touch()
+            probe.unlink()
+        return self._token.exists()
 
 
 def _regular(folder: Path) -> dict[str, os.stat_result]:

@@ -131,6 +131,7 @@ class _Following(threading.Thread):
 
     def __init__(self, task: Task, note: Note) -> None:
         super().__init__(daemon=True, name=f"from {note.host}")
+        self._task = task
         self._source = Source(task, note)
         self._link: _Link | None = None
         self._failures = 0
@@ -156,7 +157,7 @@ class _Following(threading.Thread):
             try:
                 if self._link is None:
                     self._source.begin()
-                    self._link = _Link(self._source.note)
+                    self._link = _Link(self._task, self._source.note)
                 self._source.step(self._link)
                 self._failures = 0
             except Shared:
@@ -198,13 +199,15 @@ def _is_alive(id: str) -> bool:
 class _Link:
     """An actor on the node. It takes no CPU, and ends with this process."""
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, task: Task, note: Note) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node_id=note.node, soft=False)
         made: Any = ray.remote(node.Node)
-        self._actor = made.options(num_cpus=0, scheduling_strategy=there).remote(note.directory)
+        self._actor = made.options(num_cpus=0, scheduling_strategy=there).remote(
+            note.directory, task.token
+        )
         self._ray = ray
 
     def more(

@@ -97,6 +97,8 @@ class Source:
         self._answered = now
         self._make_run()
         parsed = {name: info for name, (_, data) in infos.items() if (info := _info(name, data))}
+        for name in infos.keys() - parsed.keys():
+            self._infos.pop(name, None)  # it has seen that it is at home
         self._infos |= parsed
         sizes = {name: size for name, size in sizes.items() if self._info(name) is not None}
         self._take_pieces(pieces, sizes)
