@@ -11,7 +11,7 @@ import pytest
 
 import rollscope
 from rollscope.cli import main
-from rollscope.model import Message, Rollout, Span, Tokens, ToolCall
+from rollscope.model import Error, Message, Rollout, Span, Tokens, ToolCall
 from server import many
 
 
@@ -242,3 +242,28 @@ def test_with_nothing_recorded_ls_shows_the_line_to_type(
     monkeypatch.setenv("ROLLSCOPE_DIR", str(tmp_path / "empty"))
     assert main(["ls"]) == 1
     assert "rollscope.adapters.trl.attach" in capfd.readouterr().err
+
+
+def test_what_the_screens_count_is_counted_in_the_terminal_too(cli: Any) -> None:
+    stages = [row for row in cli("fate", "step:1", "--json").rows if "stage" in row]
+    assert {row["stage"]: row["count"] for row in stages} == {
+        "generated": 8, "scored": 8, "kept": 8, "trained": 8,
+    }  # fmt: skip
+    shown = cli("fate")
+    assert (shown.code, "no fate was recorded" in shown.err) == (0, False)
+    assert max(map(len, shown.out.splitlines())) <= 80
+    none = cli("failures")
+    assert (none.code, none.out, "0 failed" in none.err) == (0, "", True)
+
+
+def test_where_nobody_recorded_a_fate_that_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
+        run.log([Rollout(step=1, reward=1.0, error=Error(kind="tool", text="gone"))])
+    capfd.readouterr()
+    assert main(["fate", "--dir", str(tmp_path)]) == 0
+    out, err = capfd.readouterr()
+    assert ("no fate was recorded" in err, "trained" in out) == (True, False)
+    assert main(["failures", "--dir", str(tmp_path)]) == 0
+    assert "gone" in capfd.readouterr().out

@@ -342,3 +342,29 @@ def test_history_of_a_task_runs_over_steps() -> None:
     store = history_store({"381": [0, 1], "other": [1]})
     assert [(c.step, c.reward) for c in store.task_history(381)] == [(0, 0.0), (1, 1.0)]
     assert [c.step for c in store.task_history("381", query="reward:1")] == [1]
+
+
+def counted(*rows: dict[str, Any]) -> Store:
+    known = [{"id": f"r{i}", "run": "one", **row} for i, row in enumerate(rows)]
+    return Store(reader=Tables(known))
+
+
+def test_reasons_that_differ_only_in_a_number_are_one() -> None:
+    reasons = ["version 3 is older than 7.5", "version 12 is older than 4", "version x", "7", "7"]
+    store = counted(*({"fate": "dropped", "fate_reason": r, "reward": 1.0} for r in reasons))
+    (end,) = store.fates()
+    kept = next(stage for stage in store.funnel() if stage.name == "kept")
+    for found in (end.reasons, kept.reasons):
+        assert {r.name: r.count for r in found} == {
+            "version N is older than N": 2, "7": 2, "version x": 1,
+        }  # fmt: skip
+        assert [store.rollouts(r.query).count() for r in found] == [r.count for r in found]
+
+
+def test_a_funnel_without_any_fate_knows_no_kept_and_no_trained() -> None:
+    store = counted({"reward": 1.0}, {"reward": 0.0}, {})
+    assert [(stage.name, stage.count) for stage in store.funnel()] == [
+        ("generated", 3), ("scored", 2),
+    ]  # fmt: skip
+    assert [end.name for end in store.fates()] == ["fate not known"]
+    assert len(counted({"reward": 1.0}, {"fate": "trained"}).funnel()) == 4

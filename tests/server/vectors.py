@@ -38,7 +38,14 @@ REWARDS = [0.0, 1.0, 0.5, None, math.nan, 1.0, -math.inf, 0.25, math.inf, 0.1, 0
 ALIKE = {1: [1.0, 1.0, 1.0], 4: [0.0, 0.0, None], 7: [1.0, 1.0, math.nan], 10: [None] * 3}
 """Rewards of some groups, by their place among twelve."""
 FATES = ["trained", "dropped", "scored", "failed", None, "masked", "trained"]
-REASONS = [None, "zero/variance (all 0)", "same rewards", "same", "tool: 30 s", "100% über [x]"]
+REASONS = [
+    None,
+    "zero/variance (all 0)",
+    "zero/variance (all 1.5)",
+    "same",
+    "tool: 30 s",
+    "100% über [x]",
+]
 ERRORS = [
     None,
     Error(kind="tool", type="Timeout", text="after 30 s"),

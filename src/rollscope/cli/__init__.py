@@ -25,6 +25,8 @@ COMMANDS = {
     "group": ("finding", "show the siblings of a rollout, side by side"),
     "task": ("finding", "show one task through training"),
     "tasks": ("crossing", "show tasks against runs, steps or models"),
+    "fate": ("counting", "what became of rollouts, and why"),
+    "failures": ("counting", "what failed, and by whose fault"),
     "show": ("reading", "read one rollout"),
     "diff": ("reading", "show where two rollouts part"),
     "scan": ("checking", "let checks look at what nobody has looked at yet"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -106,18 +106,26 @@ _FUNNEL = {
 
 
 def funnel(engine: Engine, query: Query) -> list[Tally]:
-    """generated → scored → kept → trained. Each stage and its losses add up to the one before."""
+    """generated → scored → kept → trained. Each stage and its losses add up to the one before.
+    Where no fate was recorded, nobody knows the last two: they are left out."""
     columns = Sql('r."fate", r."fate_reason", r."reward" IS NOT NULL, count(*)')
     rows = engine.rows(select(query, columns, Sql("GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2")))
+    told = any(fate is not None for fate, *_ in rows)
     stages = []
-    for name, terms in _FUNNEL.items():
+    for name, terms in _FUNNEL.items() if told else list(_FUNNEL.items())[:_TOLD]:
         count = sum(n for fate, _, scored, n in rows if _reached(fate, scored) >= _STAGES[name])
-        lost = [
-            Tally(reason or fate or "not known", n, joined(query.text, _loss(fate, reason, scored)))
-            for fate, reason, scored, n in rows
-            if _reached(fate, scored) == _STAGES[name] - 1
+        lost = [row for row in rows if _reached(row[0], row[2]) == _STAGES[name] - 1]
+        reasons = [
+            reason
+            for fate, scored in dict.fromkeys((fate, scored) for fate, _, scored, _ in lost)
+            for reason in _reasons(
+                [(reason, n) for f, reason, has, n in lost if (f, has) == (fate, scored)],
+                joined(query.text, f"{'' if scored else '-'}has:reward {_one('fate', fate)}"),
+                fate or "not known",
+            )
         ]
-        stages.append(Tally(name, count, joined(query.text, terms), lost))
+        reasons.sort(key=lambda reason: -reason.count)
+        stages.append(Tally(name, count, joined(query.text, terms), reasons))
     return stages
 
 
@@ -129,17 +137,34 @@ def fates(engine: Engine, query: Query) -> list[Tally]:
     for fate in dict.fromkeys(fate for fate, _, _ in rows):
         mine = [(reason, n) for other, reason, n in rows if other == fate]
         found = joined(query.text, _one("fate", fate))
-        reasons = [
-            Tally(reason, n, f"{found} {_one('fate_reason', reason)}")
-            for reason, n in mine
-            if reason is not None
-        ]
+        reasons = _reasons([one for one in mine if one[0] is not None], found, "")
         count = sum(n for _, n in mine)
         ends.append(Tally(fate or "fate not known", count, found, reasons))
     return sorted(ends, key=lambda end: -end.count)
 
 
+_NUMBER = r"[0-9]+(?:\.[0-9]+)*"
+
+
+def _reasons(counted: Sequence[tuple[str | None, int]], found: str, otherwise: str) -> list[Tally]:
+    """Reasons that differ only in numbers are one: `version N is too old`; the commonest first.
+    `otherwise`: what it is called where there is none."""
+    alike: dict[tuple[str, ...] | None, list[tuple[str | None, int]]] = {}
+    for reason, n in counted:
+        pieces = None if reason is None else tuple(re.split(_NUMBER, reason))
+        alike.setdefault(pieces, []).append((reason, n))
+    made = []
+    for pieces, same in alike.items():
+        name, term = same[0][0], _one("fate_reason", same[0][0])
+        if pieces is not None and len(same) > 1:
+            written = _NUMBER.join(pattern(Text("exact", piece)) for piece in pieces)
+            name, term = "N".join(pieces), f"fate_reason:/^{written}$/"
+        made.append(Tally(name or otherwise, sum(n for _, n in same), f"{found} {term}"))
+    return sorted(made, key=lambda reason: -reason.count)
+
+
 _STAGES = {name: place for place, name in enumerate(_FUNNEL)}
+_TOLD = 2  # stages that are known without fates
 
 
 def _reached(fate: str | None, scored: bool) -> int:
@@ -148,11 +173,6 @@ def _reached(fate: str | None, scored: bool) -> int:
     if fate in _ENDS:
         return 1
     return 3 if fate == "trained" else 2
-
-
-def _loss(fate: str | None, reason: str | None, scored: bool) -> str:
-    rewarded = "has:reward" if scored else "-has:reward"
-    return f"{rewarded} {_one('fate', fate)} {_one('fate_reason', reason)}"
 
 
 class Failure(msgspec.Struct, frozen=True):

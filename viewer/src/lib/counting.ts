@@ -6,7 +6,7 @@ import { BY_KEY, FACETS } from "./columns";
 import { compare, valueOf, type Rowed } from "./filter";
 import { groupOf, isAlone } from "./group";
 import { finite } from "./num";
-import { both, exactly, named } from "./query";
+import { both, exactly, literally, named } from "./query";
 import { flips, kindOf, rateOf, rates, together } from "./solved";
 
 const ENDS = ["dropped", "masked", "rejected", "failed"];
@@ -168,35 +168,62 @@ function task(rows: RolloutRow[]): Task {
   };
 }
 
+interface Ended {
+  fate: string | null;
+  reason: string | null;
+  scored: boolean;
+  count: number;
+}
+
 export function funnelOf(rows: RolloutRow[], q = ""): Funnel {
   const groups = sorted(
-    [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason, row.reward !== null])).values()].map((mine) => {
+    [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason, row.reward !== null])).values()].map((mine): Ended => {
       const { fate = null, fate_reason: reason = null, reward = null } = mine[0] ?? {};
       return { fate, reason, scored: reward !== null, count: mine.length };
     }),
     ["down", (g) => g.count], ["up", (g) => g.fate], ["up", (g) => g.reason],
   );
-  const reached = ({ fate, scored }: (typeof groups)[number]): number => (!scored ? 0 : ENDS.includes(fate ?? "") ? 1 : fate === "trained" ? 3 : 2);
+  const reached = ({ fate, scored }: Ended): number => (!scored ? 0 : ENDS.includes(fate ?? "") ? 1 : fate === "trained" ? 3 : 2);
   const stages = [["generated", ""], ["scored", "has:reward"], ["kept", `has:reward -fate:${ENDS.join(",")}`], ["trained", "has:reward fate:trained"]];
+  const told = groups.some(({ fate }) => fate !== null);
   return {
     total: rows.length,
-    stages: stages.map(([name = "", terms = ""], stage): Tally => {
-      const lost = groups.filter((group) => reached(group) === stage - 1).map(({ fate, reason, scored, count }) => tally(reason ?? fate ?? "not known", count, both(q, `${scored ? "" : "-"}has:reward ${exactly("fate", fate)} ${exactly("fate_reason", reason)}`)));
-      return { ...tally(name, sum(groups.filter((group) => reached(group) >= stage)), both(q, terms)), reasons: lost };
+    stages: stages.slice(0, told ? 4 : 2).map(([name = "", terms = ""], stage): Tally => {
+      const lost = Map.groupBy(groups.filter((group) => reached(group) === stage - 1), ({ fate, scored }) => JSON.stringify([fate, scored]));
+      const reasons = [...lost.values()].flatMap((mine) => {
+        const { fate = null, scored = false } = mine[0] ?? {};
+        return reasonsOf(mine, both(q, `${scored ? "" : "-"}has:reward ${exactly("fate", fate)}`), fate ?? "not known");
+      });
+      return { ...tally(name, sum(groups.filter((group) => reached(group) >= stage)), both(q, terms)), reasons: sorted(reasons, ["down", (reason) => reason.count]) };
     }),
     ends: endsOf(rows, q),
   };
+}
+
+const NUMBER = "[0-9]+(?:\\.[0-9]+)*";
+
+/** Reasons that differ only in numbers are one. `otherwise`: what it is called where there is none. */
+function reasonsOf(counted: { reason: string | null; count: number }[], found: string, otherwise: string): Tally[] {
+  const alike = Map.groupBy(counted, ({ reason }) => JSON.stringify(reason?.split(new RegExp(NUMBER, "u")) ?? null));
+  const made = [...alike].map(([key, same]): Tally => {
+    const pieces = JSON.parse(key) as string[] | null;
+    const { reason = null } = same[0] ?? {};
+    const one = !pieces || same.length < 2;
+    const term = one ? exactly("fate_reason", reason) : `fate_reason:/^${pieces.map(literally).join(NUMBER)}$/`;
+    return tally((one ? reason : pieces.join("N")) || otherwise, sum(same), `${found} ${term}`);
+  });
+  return sorted(made, ["down", (reason) => reason.count]);
 }
 
 const tally = (name: string, count: number, q: string): Tally => ({ name, count, q, reasons: [] });
 const sum = (list: { count: number }[]): number => list.reduce((total, { count }) => total + count, 0);
 
 function endsOf(rows: RolloutRow[], q: string): Tally[] {
-  const reasons = [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason])).values()].map((mine) => ({ fate: mine[0]?.fate ?? null, reason: mine[0]?.fate_reason ?? null, count: mine.length }));
-  const fates = Map.groupBy(sorted(reasons, ["down", (g) => g.count], ["up", (g) => g.fate], ["up", (g) => g.reason]), (g) => g.fate);
+  const all = [...Map.groupBy(rows, (row) => JSON.stringify([row.fate, row.fate_reason])).values()].map((mine) => ({ fate: mine[0]?.fate ?? null, reason: mine[0]?.fate_reason ?? null, count: mine.length }));
+  const fates = Map.groupBy(sorted(all, ["down", (g) => g.count], ["up", (g) => g.fate], ["up", (g) => g.reason]), (g) => g.fate);
   const ends = [...fates].map(([fate, mine]): Tally => {
     const found = both(q, exactly("fate", fate));
-    return { ...tally(fate ?? "fate not known", sum(mine), found), reasons: mine.flatMap(({ reason, count }) => (reason === null ? [] : [tally(reason, count, `${found} ${exactly("fate_reason", reason)}`)])) };
+    return { ...tally(fate ?? "fate not known", sum(mine), found), reasons: reasonsOf(mine.filter(({ reason }) => reason !== null), found, "") };
   });
   return sorted(ends, ["down", (end) => end.count]);
 }

@@ -7,9 +7,11 @@ export function quoted(value: string): string {
   return /^[\w.+-]+$/u.test(value) && !/^(none|nan)$|\.\./iu.test(value) ? value : `"${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
 }
 
-/** A name after the dot of a key: pieces between dots, in quotes where they need them. */
-export const named = (name: string): string =>
-  name.split(".").map((piece) => (/^[^\s:.,()"]+$/u.test(piece) ? piece : `"${piece.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`)).join(".");
+/** One piece of a key's name, in quotes where it needs them. */
+export const piece = (name: string): string => (/^[^\s:.,()"]+$/u.test(name) ? name : `"${name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`);
+
+/** A name after the dot of a key: pieces between dots. */
+export const named = (name: string): string => name.split(".").map(piece).join(".");
 
 /** `key:value`, or `key:none` when there is no value. */
 export function term(key: string, value: string | number | null): string {
@@ -19,10 +21,12 @@ export function term(key: string, value: string | number | null): string {
 /** A term that holds for exactly this text, whatever stands in it; `none` where there is none. */
 export function exactly(key: string, value: string | null): string {
   if (value === null) return `${key}:none`;
-  if (KEYS[key]?.kind === "contains") return `${key}:/^${value.replaceAll(/[^A-Za-z0-9_\x80-\u{10ffff}]/gu, escaped)}$/`;
+  if (KEYS[key]?.kind === "contains") return `${key}:/^${literally(value)}$/`;
   return /^[A-Za-z_]\w*$/.test(value) && value !== "none" && value !== "nan" ? `${key}:${value}` : `${key}:"${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
 }
 
+/** The pattern that finds this text. */
+export const literally = (text: string): string => text.replaceAll(/[^A-Za-z0-9_\x80-\u{10ffff}]/gu, escaped);
 const escaped = (char: string): string => (/[ -~]/.test(char) ? `\\${char}` : `\\x{${(char.codePointAt(0) ?? 0).toString(16)}}`);
 
 /** `key:low..high`, whole numbers where both are. */
@@ -61,16 +65,4 @@ export function both(a: string, b: string): string {
   const [first, second] = [wrap(a.trim()), b.trim()];
   const pieces = terms(second);
   return terms(first).every((piece, i) => pieces[i] === piece) ? second : `${first} ${wrap(second)}`;
-}
-
-/** The same selection as a line of Python. `dir`: where the store lies, if not where it always does. */
-export function asPython(q: string, order: string, dir?: string | null): string {
-  const args = [JSON.stringify(q), ...(order ? [`order=${JSON.stringify(order)}`] : [])];
-  return `import rollscope\n\nrollouts = rollscope.open(${dir ? JSON.stringify(dir) : ""}).rollouts(${args.join(", ")})`;
-}
-
-/** The same selection as a command. */
-export function asCommand(q: string, order: string, dir?: string | null): string {
-  const shell = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-  return `rollscope ls ${shell(q)}${order ? ` --order=${shell(order)}` : ""}${dir ? ` --dir=${shell(dir)}` : ""}`;
 }
