@@ -427,3 +427,23 @@ def test_damaged_files_are_problems_and_never_raise(
         found = [item for source in find(path, name) if isinstance(source, Source)
                  for item in source.read()]  # fmt: skip
         assert any(isinstance(item, Problem) for item in found) or not found, name
+
+
+# -- Inspect -------------------------------------------------------------------------------
+
+
+def test_a_model_call_of_inspect_without_an_end_lasted_as_long_as_it_says(tmp_path: Path) -> None:
+    at = "2025-12-19T13:23:12+00:00"
+    events = [
+        {"event": "model", "model": "m", "timestamp": at, "output": {"time": 48.5}},
+        {"event": "model", "model": "m", "timestamp": at, "output": {}},
+        {"event": "tool", "function": "f", "timestamp": at,
+         "completed": "2025-12-19T13:23:14+00:00"},
+    ]  # fmt: skip
+    sample = {"id": 1, "epoch": 1, "messages": [], "scores": {}, "events": events}
+    body = {"version": 2, "status": "success", "eval": {"eval_id": "e"}, "plan": {"steps": []}}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({**body, "samples": [sample]}))
+    (found,) = whole(path)
+    lasted = [s.end - s.start if s.start and s.end else None for s in found.spans]
+    assert lasted == [48.5, None, 2.0]

@@ -140,6 +140,10 @@ def _call(kind: str, number: int, event: Mapping[str, Any], attached: Mapping[st
         inputs, outputs = event.get("cmd") or event.get("file"), event.get("output")
     elif kind == "model":
         outputs = {"usage": (event.get("output") or {}).get("usage")}
+    start, end = seconds(event.get("timestamp")), seconds(event.get("completed"))
+    took = (event.get("output") or {}).get("time") if kind == "model" else None
+    if end is None and start is not None and isinstance(took, (int, float)):
+        end = start + took  # older logs say only how long a model took
     failed = event.get("error")
     text = failed.get("message") if isinstance(failed, Mapping) else failed
     return Span(
@@ -149,8 +153,8 @@ def _call(kind: str, number: int, event: Mapping[str, Any], attached: Mapping[st
         inputs=_put_back(inputs, attached),
         outputs=_put_back(outputs, attached),
         error=None if not text else Error(kind="tool" if kind == "tool" else None, text=str(text)),
-        start=seconds(event.get("timestamp")),
-        end=seconds(event.get("completed")),
+        start=start,
+        end=end,
         meta={"event": kind},
     )
 
