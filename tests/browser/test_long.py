@@ -207,6 +207,28 @@ def test_a_find_shows_hits_in_folded_results_and_arguments(long: Served, look: L
     assert page.wrong == []
 
 
+def test_the_outline_says_what_was_called_and_folds_the_same(
+    long: Served, look: Look, shoot: Shoot
+) -> None:
+    page = ready(look(f"{long.url}/?id={id_of(long, 'task:calls')}&outline=yes"))
+    outline = page.get_by_role("navigation", name="Outline")
+    expect(outline.get_by_text("ƒ bash ls -la").first).to_be_visible()
+    expect(outline.get_by_text("ƒ bash cat file-8", exact=True)).to_be_visible()
+    folded = outline.get_by_role("button", name="×8").first
+    before = outline.locator(".line").filter(has_text="ls -la")
+    expect(before).not_to_have_count(0)
+    folded.click()
+    for n in range(8):
+        expect(before.nth(n)).not_to_contain_text("×")
+    page.goto(f"{long.url}/?id={id_of(long, 'task:calls')}&outline=yes&m=1401")
+    failed = outline.locator(".line").filter(has=page.get_by_title("the tool says that it failed"))
+    expect(failed).to_be_visible()
+    shoot(page, "outline")
+    page.goto(f"{long.url}/?id={id_of(long, 'task:thought')}&outline=yes")
+    expect(outline.get_by_title("with a thought")).to_have_count(1)
+    assert page.wrong == []
+
+
 def test_reading_all_of_five_megabytes_keeps_the_page_small(long: Served, look: Look) -> None:
     id = id_of(long, "task:log")
     page = ready(look(f"{long.url}/?id={id}&fold=-text:1.0"))

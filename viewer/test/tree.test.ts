@@ -11,6 +11,9 @@ function outline(rows: [role: string, parent: number, tools?: string[]][]): Outl
     tokens: rows.map(() => null),
     sampled: rows.map(([role]) => role === "assistant"),
     tools: rows.map(([, , tools]) => tools ?? []),
+    calls: rows.map(([, , tools]) => (tools ?? []).map(() => "")),
+    thinks: rows.map(() => false),
+    failed: rows.map(() => false),
     preview: rows.map(() => ""),
     reward: rows.map(() => null),
   };

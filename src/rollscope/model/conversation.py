@@ -109,6 +109,20 @@ for _mark in _THOUGHT_ENDS:
 ANSWER = f"ltrim({_SAID}, E' \\n\\r\\t')"
 
 
+def thinks(message: Message) -> bool:
+    """Does it show a thought? Its parts say so, or marks in its text."""
+    if isinstance(message.content, list) and any(p.type == "reasoning" for p in message.content):
+        return True
+    said = text(message)
+    return said.startswith(_THOUGHT_BEGINS) or any(mark in said for mark in _THOUGHT_ENDS)
+
+
+_THOUGHT_BEGINS = "<think>"
+_MARKED = " OR ".join(f"contains(text, '{mark}')" for mark in _THOUGHT_ENDS)
+THINKS = f"""(coalesce(list_contains(json_extract_string(parts, '$[*].type'), 'reasoning'), false)
+    OR coalesce(starts_with(text, '{_THOUGHT_BEGINS}') OR {_MARKED}, false))"""
+
+
 def tool_calls(message: Message) -> list[ToolCall]:
     """The tools that a message calls, wherever in it they stand."""
     parts = message.content if isinstance(message.content, list) else ()

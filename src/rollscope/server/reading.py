@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from bisect import bisect_right
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 from msgspec import convert
 from msgspec.structs import asdict
 
+from ..checks.tools import failed
 from ..model import Message, Part, Span, ToolCall, conversation
 from ..model.passages import passages
 from ..model.tokens import Tokens, is_int, to_list
@@ -63,9 +66,31 @@ def _outline(sketches: list[Sketch]) -> s.Outline:
         tokens=[m.tokens for m in sketches],
         sampled=[m.sampled for m in sketches],
         tools=[[name or "" for name in m.tools] for m in sketches],
+        calls=[[_first(written) for written in m.arguments] for m in sketches],
+        thinks=[m.thinks for m in sketches],
+        failed=[m.role == "tool" and failed(m.beginning) for m in sketches],
         preview=[" ".join(m.beginning.split())[:80] for m in sketches],
         reward=[number(m.reward) for m in sketches],
     )
+
+
+_NAMED = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"?')
+
+
+def _first(arguments: str) -> str:
+    """The first of a call's arguments on one line. They may be cut, and need not be JSON."""
+    name = _NAMED.match(arguments)
+    value = arguments[name.end() :] if name else arguments
+    quoted = _QUOTED.match(value) if name else None
+    if quoted:
+        try:
+            value = json.loads(f'"{quoted[1]}"')
+        except ValueError:
+            value = quoted[1]
+    elif name and value[:1] not in "[{":
+        value = re.split(r"[,}]", value, maxsplit=1)[0]
+    return " ".join(value.split())[:80]
 
 
 def _answer(desk: Desk, id: str, sketches: list[Sketch]) -> str | None:

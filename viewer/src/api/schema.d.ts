@@ -1301,6 +1301,9 @@ export interface components {
             tokens: (number | null)[];
             sampled: (boolean | null)[];
             tools: string[][];
+            calls: string[][];
+            thinks: boolean[];
+            failed: boolean[];
             preview: string[];
             reward: (number | string | null)[];
         };

@@ -26,6 +26,11 @@ class Outline(msgspec.Struct, kw_only=True):
     tokens: list[int | None]
     sampled: list[bool | None]
     tools: list[list[str]]
+    calls: list[list[str]]
+    """The first argument of each call of a tool, or its beginning."""
+    thinks: list[bool]
+    failed: list[bool]
+    """Does a tool's answer begin as one of a call that failed?"""
     preview: list[str]
     reward: list[Number]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from duckdb import DuckDBPyConnection
 
 from ...model import Fact, Message, Rollout, Span, conversation, schema
@@ -43,6 +44,10 @@ class Sketch(NamedTuple):
     tokens: int | None
     sampled: bool | None
     tools: list[str | None]
+    """The tools that it calls, by name."""
+    arguments: list[str]
+    """How the arguments of each call begin."""
+    thinks: bool
     beginning: str
     reward: float | None
     streams: list[str]
@@ -51,6 +56,7 @@ class Sketch(NamedTuple):
 def sketch(n: int, message: Message) -> Sketch:
     """The same of a message that was read whole."""
     text, tokens = conversation.text(message), message.tokens
+    calls = conversation.tool_calls(message)
     parent = conversation.parent_of(n, message)
     return Sketch(
         n=n,
@@ -60,11 +66,26 @@ def sketch(n: int, message: Message) -> Sketch:
         chars=len(text),
         tokens=None if tokens is None else len(tokens),
         sampled=message.sampled,
-        tools=[call.name for call in conversation.tool_calls(message)],
+        tools=[call.name for call in calls],
+        arguments=[_written(call.arguments)[:ARGUMENTS] for call in calls],
+        thinks=conversation.thinks(message),
         beginning=text[:200],
         reward=message.reward,
         streams=[] if tokens is None else list(tokens.streams),
     )
+
+
+ARGUMENTS = 300
+"""Characters of a call's arguments in a sketch."""
+
+_CALLS = """list_concat(coalesce(json_extract(tool_calls, '$[*]'), []),
+    coalesce(json_extract(parts, '$[*].call'), []))"""
+
+
+def _written(arguments: Any) -> str:
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return msgspec.json.encode(arguments).decode()
 
 
 class RowAndRollout(NamedTuple):
@@ -196,8 +217,9 @@ class BodyReader:
         )
         names = (
             f"n, parent, role, name, coalesce(length(text), 0) AS chars, {LENGTH} AS tokens, "
-            "sampled, list_concat(json_extract_string(tool_calls, '$[*].name'), "
-            "json_extract_string(parts, '$[*].call.name')) AS tools, "
+            f"sampled, list_transform({_CALLS}, lambda c: c ->> '$.name') AS tools, "
+            f"list_transform({_CALLS}, lambda c: coalesce(left(c ->> '$.arguments', "
+            f"{ARGUMENTS}), '')) AS arguments, {conversation.THINKS} AS thinks, "
             "coalesce(left(text, 200), '') AS beginning, reward, "
             f"list_concat(list_filter([{known}], lambda s: s IS NOT NULL), "
             "coalesce(map_keys(streams), [])) AS streams"
@@ -210,7 +232,6 @@ class BodyReader:
         sketches = []
         for n in sorted(by_number):
             row = by_number[n]
-            row["tools"] = row["tools"] or []
             row["streams"] = [*row["streams"], *streams] if row["tokens"] is not None else []
             row["reward"] = rewards.get(n, row["reward"])
             sketches.append(Sketch(**row))
