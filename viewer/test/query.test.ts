@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { asCommand, asPython, both, exactly, quoted, range, replace, term, terms, toggle } from "../src/lib/query";
+import { both, exactly, quoted, range, replace, term, terms, toggle } from "../src/lib/query";
 
 test("a click adds a term, another takes it away", () => {
   expect(toggle("reward:>0", "fate:trained")).toBe("reward:>0 fate:trained");
@@ -41,13 +41,6 @@ test("an OR stays together when something is added", () => {
   expect(both("", "c:3")).toBe("c:3");
   expect(both("a:1 OR b:2", "(a:1 OR b:2) c:3")).toBe("(a:1 OR b:2) c:3");
   expect(both("run:a", "run:a has:reward")).toBe("run:a has:reward");
-});
-
-test("a selection can be taken to Python and to the command line", () => {
-  expect(asPython('task:"a"', "-reward")).toContain('.rollouts("task:\\"a\\"", order="-reward")');
-  expect(asCommand("it's", "")).toBe(`rollscope ls 'it'\\''s'`);
-  expect(asCommand("a", "-reward", "/a b")).toBe(`rollscope ls 'a' --order='-reward' --dir='/a b'`);
-  expect(asPython("a", "", "/a b")).toContain('open("/a b").rollouts("a")');
 });
 
 test("a value that has another meaning is quoted", () => {

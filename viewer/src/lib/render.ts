@@ -6,8 +6,9 @@ type Markdown = typeof import("./markdown");
 let loaded: Markdown | undefined;
 let mathReady = false;
 
-/** Markdown, once its code is here; until then the plain text. */
-export function markdown(text: string): (host: HTMLElement) => () => void {
+/** Markdown, once its code is here; until then the plain text. `cut`: a block of code goes on before
+ * or behind it, so that no more than a piece of that could be copied. */
+export function markdown(text: string, cut: Cut = {}): (host: HTMLElement) => () => void {
   return (host) => {
     let gone = false;
     const source = shown(text);
@@ -15,6 +16,7 @@ export function markdown(text: string): (host: HTMLElement) => () => void {
       if (gone) return;
       host.replaceChildren(md.nodes(source));
       host.classList.remove("plain");
+      copyable(host, cut);
       colour(host);
       emit("drawn", 0);
     };
@@ -27,6 +29,23 @@ export function markdown(text: string): (host: HTMLElement) => () => void {
     }
     return () => void (gone = true);
   };
+}
+
+export interface Cut {
+  before?: boolean;
+  after?: boolean;
+}
+
+/** Each block of code gets a button; `App` hears it. */
+function copyable(host: HTMLElement, cut: Cut): void {
+  const blocks = [...host.querySelectorAll("pre")];
+  for (const block of blocks.slice(cut.before ? 1 : 0, cut.after ? -1 : undefined)) {
+    const button = document.createElement("button");
+    button.className = "copy-text copy-code";
+    button.title = "Copy the code";
+    button.setAttribute("aria-label", "Copy the code");
+    block.prepend(button);
+  }
 }
 
 /** The code for markdown: worth having before the first message is here. */

@@ -1,6 +1,7 @@
 /** What the page knows: its address, the selection, the rollout in sight, and what is live. */
 import { LOCKED, WINDOW, type Api } from "../api/client";
-import type { Detail, Names, ShownNeighbours, RolloutRow, ListedRun, Status } from "../api/types";
+import type { Compared, Detail, Names, ShownNeighbours, RolloutRow, ListedRun, Status } from "../api/types";
+import { asCommand, asPython } from "../lib/asked";
 import type { Card } from "../lib/tree";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
@@ -46,6 +47,7 @@ export class App {
   readonly selection: Selection;
   readonly detail = new Resource<Detail>();
   readonly neighbours = new Resource<ShownNeighbours>();
+  readonly compared = new Resource<Compared>();
   /** Keys of the user's own that the runs in the selection have. */
   readonly names = new Resource<Names>();
   #quiet: ReturnType<typeof setTimeout> | undefined;
@@ -118,6 +120,14 @@ export class App {
     } catch {
       this.say(text);
     }
+  }
+
+  /** The question of the screen, as Python or as a command. */
+  copyQuestion(as: "Python" | "command"): Promise<void> {
+    const known = this.compared.value?.rows.map((row) => row.id) ?? []; // the base first
+    const compare = this.compared.old || !known.length ? this.s.compare : known;
+    const asked = { ...this.s, id: this.id, compare, dir: this.status?.dir };
+    return this.copy(as === "Python" ? asPython(asked) : asCommand(asked), as);
   }
 
   /** The rollout in sight: while a new one is being chosen, still the one before. */

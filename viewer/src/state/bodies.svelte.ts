@@ -87,6 +87,15 @@ export class Bodies {
     return found ?? this.#old?.pieces.get(key);
   }
 
+  /** All that message `n` says, also what is not here. */
+  async whole(body: Body): Promise<string> {
+    if (body.chars <= FIRST) return body.text ?? "";
+    const id = this.#id;
+    let text = "";
+    for (let at = 0; at < body.chars; at += MOST) text += (await this.#api.text(id, body.n, at, MOST)).text;
+    return text;
+  }
+
   /** Tokens of message `n` from number `window * TOKENS` on; without ids where it has none. */
   tokens(n: number, window = 0): TokenBlock | undefined {
     const block = this.#now.tokens.get(`${n}:${window}`);
@@ -130,5 +139,6 @@ export class Bodies {
   }
 }
 
+const MOST = 200_000; // characters in one answer
 const FIRST = 20_000; // characters of a text that come with its message
 const NONE = { size: 0, start: 0, text: "", text_start: 0, left: 0, ids: null, ends: null, marks: {}, streams: {} };

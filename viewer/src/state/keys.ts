@@ -1,5 +1,5 @@
 /** Every key, in one table: what `?` lists is what happens. */
-import { asCommand, asPython } from "../lib/query";
+import { tick } from "svelte";
 import { finite } from "../lib/num";
 import { streamNames } from "../lib/tokens";
 import type { RolloutRow } from "../api/types";
@@ -16,6 +16,15 @@ export interface Key {
   act: (app: App, key: string) => void | Promise<void>;
 }
 
+/** Tells the transcript, once there is one. */
+const tell = (what: string, by: number) => async (app: App): Promise<void> => {
+  if (app.unbegun) {
+    await app.begun();
+    await tick();
+  }
+  emit(what, by);
+};
+
 export const KEYS: { title: string; keys: Key[] }[] = [
   {
     title: "Move",
@@ -29,18 +38,18 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["."], does: "next group", act: (app) => jump(app, "next_group", "no next group") },
       { keys: [","], does: "previous group", act: (app) => jump(app, "previous_group", "no previous group") },
       { keys: ["r"], does: "random rollout of the selection", act: random },
-      { keys: ["n"], does: "next hit", act: () => emit("hit", 1) },
-      { keys: ["N"], does: "previous hit", act: () => emit("hit", -1) },
-      { keys: ["J"], does: "next turn", act: () => emit("turn", 1) },
-      { keys: ["K"], does: "previous turn", act: () => emit("turn", -1) },
-      { keys: ["Home"], does: "beginning of the transcript", act: () => emit("edge", -1) },
-      { keys: ["End"], does: "end of the transcript", act: () => emit("edge", 1) },
+      { keys: ["n"], does: "next hit", act: tell("hit", 1) },
+      { keys: ["N"], does: "previous hit", act: tell("hit", -1) },
+      { keys: ["J"], does: "next turn", act: tell("turn", 1) },
+      { keys: ["K"], does: "previous turn", act: tell("turn", -1) },
+      { keys: ["Home"], does: "beginning of the transcript", act: tell("edge", -1) },
+      { keys: ["End"], does: "end of the transcript", act: tell("edge", 1) },
     ],
   },
   {
     title: "Read",
     keys: [
-      { keys: ["/"], does: "find in transcript", act: () => emit("find", 0) },
+      { keys: ["/"], does: "find in transcript", act: tell("find", 0) },
       { keys: ["i"], does: "query bar", act: () => emit("query", 0) },
       { keys: ["x"], does: "raw form of every text: exactly the tokens", act: (app) => app.go({ view: app.s.view === "raw" ? "text" : "raw" }) },
       { keys: ["t"], does: "token lens, next stream", act: nextStream },
@@ -73,8 +82,8 @@ export const KEYS: { title: string; keys: Key[] }[] = [
     title: "Share",
     keys: [
       { keys: ["y"], does: "copy link", act: (app) => app.copy(location.href, "link") },
-      { keys: ["Y"], does: "copy as Python", act: (app) => app.copy(asPython(app.s.q, app.s.order, app.status?.dir), "Python") },
-      { keys: ["C"], does: "copy as command", act: (app) => app.copy(asCommand(app.s.q, app.s.order, app.status?.dir), "command") },
+      { keys: ["Y"], does: "copy as Python", act: (app) => app.copyQuestion("Python") },
+      { keys: ["C"], does: "copy as command", act: (app) => app.copyQuestion("command") },
       { keys: ["D"], does: "light or dark", act: () => emit("theme", 0) },
       { keys: ["?"], does: "this list", act: (app) => void (app.dialog = app.dialog === "help" ? "" : "help") },
     ],
@@ -234,7 +243,8 @@ async function bestAndWorst(app: App): Promise<void> {
   });
 }
 
-function pick(app: App): void {
+async function pick(app: App): Promise<void> {
+  await app.begun();
   const { id, screen } = app.s;
   if (!id || screen === "compare" || !toggle(app, id)) return;
   if (app.s.compare.length >= 2) app.go({ screen: "compare" });

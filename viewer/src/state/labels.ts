@@ -4,12 +4,13 @@ import { onward } from "./keys";
 
 const USUAL = ["good", "bad", "hack", "wrong-grade", "interesting"];
 const KEPT = "labels";
+const MOST = 30; // nine have a key, the others are in the dialog
 const AUTHOR = "author";
 
-/** The labels that digits stand for, the one last made first. */
-export function atHand(): string[] {
+/** A project's labels. Each keeps the digit that it has: a new one comes last. */
+export function atHand(project: string | null | undefined): string[] {
   try {
-    const kept: unknown = JSON.parse(localStorage.getItem(KEPT) ?? "null");
+    const kept: unknown = JSON.parse(localStorage.getItem(`${KEPT}:${project ?? ""}`) ?? "null");
     return Array.isArray(kept) && kept.every((word) => typeof word === "string") ? kept : USUAL;
   } catch {
     return USUAL;
@@ -48,14 +49,14 @@ export async function put(app: App, said: Said): Promise<void> {
 
 async function write(app: App, said: Said): Promise<void> {
   const rollout = app.s.id;
-  const task = app.row?.task;
+  const { task, project } = app.row ?? {};
   const who = { rollout, message: said.message, author: said.author || null };
   const back = said.label !== null && held(app, said.message).has(said.label);
   localStorage.setItem(AUTHOR, said.author);
   if (said.label) await app.api.label({ ...who, label: said.label, value: !back });
   if (said.note) await app.api.label({ ...who, note: said.note });
-  const mine = atHand();
-  if (said.label && !mine.includes(said.label)) localStorage.setItem(KEPT, JSON.stringify([said.label, ...mine].slice(0, 9)));
+  const mine = atHand(project);
+  if (said.label && !mine.includes(said.label)) localStorage.setItem(`${KEPT}:${project ?? ""}`, JSON.stringify([...mine, said.label].slice(0, MOST)));
   app.dialog = "";
   app.say(said.label ? `${back ? "no longer" : "labelled"} ${said.label}: ${task ?? rollout}` : "note kept");
   if (app.s.id === rollout && !(await onward(app)) && app.s.id === rollout) app.readAgain();
@@ -63,7 +64,7 @@ async function write(app: App, said: Said): Promise<void> {
 
 /** One key: the n-th label, and on to the next. */
 export function putNth(app: App, n: number): Promise<void> | void {
-  const label = atHand()[n - 1];
+  const label = atHand(app.row?.project)[n - 1];
   if (!label || app.s.screen !== "read") return;
   if (!app.row) return app.say("not labelled: this rollout is not here yet");
   if (!app.status?.can_label) return app.say("labels cannot be written here");
