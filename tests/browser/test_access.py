@@ -17,6 +17,7 @@ LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 SCREENS = {
     "read": ("", "article.card"),
+    "outline": ("outline=yes", ".outline .line"),
     "raw": ("view=raw", ".tok"),
     "tokens": ("view=tokens&stream=logprob", ".strip .head b"),
     "table": ("s=table", "[role=option]"),
