@@ -16,6 +16,7 @@ help:
 	@echo "make lint      ruff and mypy"
 	@echo "make races     run the browser tests with late answers and a slow browser"
 	@echo "make bench     measure speed and size, beside Trackio, MLflow and Weave"
+	@echo "make checks    measure how many planted faults the checks find, and write the table in docs/checks.md"
 	@echo "make generated write what is made from the code: tables of the docs, types of the page"
 	@echo "make tutorial  run the demo, and write its answers into the tutorial"
 	@echo "make viewer    build the web page into the package (needs npm)"
@@ -123,6 +124,12 @@ trainers: setup
 
 bench: $(PEERS) wheel
 	$(PEERS_PY) bench
+
+# Trains the demo first, if out/checks has none. What it plants faults into lies beside the repository.
+.PHONY: checks
+checks: setup
+	$(PY) -m tests.checks.measure out/checks
+	$(PY) docs/generate.py
 
 clean:
 	rm -rf $(VENV) .venv-* out dist build

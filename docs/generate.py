@@ -12,9 +12,12 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rollscope.adapters._trainers import TRAINERS
 from rollscope.capture import background, settings
+from rollscope.checks import Check
+from rollscope.checks.registry import ours
 from rollscope.model import redact
 from rollscope.model.schema import DERIVED, ROLLOUTS, TABLES, Column
 from rollscope.query import keys, syntax
@@ -146,7 +149,82 @@ def trainers(pages: str) -> str:
     return table(("trainer", "versions", "what to type", "tested by"), rows)
 
 
+# -- docs/checks.md, from the code and from what `make checks` measured -----------------------
+
+KINDS = {
+    "record": "Is the record right?",
+    "behaviour": "What is odd about what the policy did?",
+    "run": "What goes wrong over the steps?",
+}
+
+
+def measured() -> Any:
+    return json.loads((ROOT / "tests" / "checks" / "measured.json").read_text())
+
+
+def known_checks() -> str:
+    numbers = measured()["checks"]
+    made = []
+    for kind, title in KINDS.items():
+        rows = [
+            (
+                f"`{c.id}`" + (" (off)" if c.off else ""), _cell(c.means), _parameters(c),
+                _cell(c.source), *_numbers(numbers.get(c.id, {})),
+            )
+            for c in sorted(ours().values(), key=lambda c: c.id)
+            if c.kind == kind
+        ]  # fmt: skip
+        head = (
+            "check", "what it finds, and why it matters", "parameters", "from", "found of planted",
+            "false per 10,000", "unobserved",
+        )  # fmt: skip
+        made.append(f"### {title}\n\n{table(head, rows)}")
+    return "\n" + "\n\n".join(made) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _parameters(check: Check) -> str:
+    shown = (f"`{p.name} = {json.dumps(p.default)}`: {_cell(p.doc)}" for p in check.parameters)
+    return "<br>".join([*shown, *([f"off by default: {check.off}"] if check.off else [])])
+
+
+def _numbers(of: Any) -> tuple[str, str, str]:
+    found = sum(n for n, _ in of.get("planted", {}).values())
+    planted = sum(of for _, of in of.get("planted", {}).values())
+    looked, unobserved = of.get("looked", 0), of.get("unobserved", 0)
+    wrong = f"{10_000 * of['false'] / looked:.0f} (of {looked:,})" if looked else "not measured"
+    share = f"{unobserved / (looked + unobserved):.0%}" if looked + unobserved else ""
+    return f"{found} of {planted}", wrong, share
+
+
+def missed_faults() -> str:
+    lines = []
+    for id, of in sorted(measured()["checks"].items()):
+        missed = [
+            f"{how} ({n} of {all})" if all else f"{how} (no rollout was fit for it)"
+            for how, (n, all) in of.get("planted", {}).items()
+            if n < all or not all
+        ]
+        if missed:
+            lines.append(f"- `{id}`: {_cell('; '.join(missed))}")
+    return "\n".join(lines)
+
+
+def gaming() -> str:
+    rows = []
+    for of in measured()["gaming"]:
+        found = of["hacked found"] + of["honest found"]
+        precision = f"{of['hacked found']} of {found}" if found else "nothing was found"
+        rows.append((f"{of['set']}, {of['half']}", str(of["hacked"]), str(of["honest"]), precision,
+                     f"{of['hacked found']} of {of['hacked']}"))  # fmt: skip
+    return table(("runs", "hacked", "honest", "precision", "recall"), rows)
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/checks.md": {"checks": known_checks, "missed": missed_faults, "gaming": gaming},
     "docs/format.md": {"tables": lambda: tables(TABLES), "derived": lambda: tables(DERIVED)},
     "docs/query.md": {"keys": query_keys, "aliases": aliases, "grammar": grammar},
     "docs/configuration.md": {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rollscope import Message, Rollout, Tokens
-from rollscope.model import Error, Part, ToolCall
+from rollscope.model import Error, Part, Span, ToolCall
 
 NAN = float("nan")
 
@@ -70,7 +70,42 @@ LONG = "One thing follows from another, and so we go on through all of the cases
 VARIED = " ".join(f"At place {n} stands the number {n * n * 7919 % 10007}." for n in range(400))
 LOG = [-0.1 - n / 100 for n in range(20)]
 
+BROKE = Error(kind="infrastructure", type="http_error", text="HTTP 500")
+
+
+def called(*answers: int | Error | None, told: int | None = None) -> Rollout:
+    """A rollout of calls of the model: the tokens that came out of each, or why it failed."""
+    spans = [
+        Span(name="model", id=f"c{n}", start=float(n), error=BROKE)
+        if isinstance(tokens, Error)
+        else Span(name="model", id=f"c{n}", start=float(n), outputs={
+            "usage": None if tokens is None else {"prompt_tokens": 9, "completion_tokens": tokens}
+        })
+        for n, tokens in enumerate(answers)
+    ]  # fmt: skip
+    of = len([tokens for tokens in answers if isinstance(tokens, int)])
+    usage = {} if told is None else {"usage": {"input_tokens": 9 * of, "output_tokens": told}}
+    return says("a", spans=spans, meta=usage)
+
+
+def twice(rollout: Rollout) -> Rollout:
+    rollout.spans.append(rollout.spans[0])
+    return rollout
+
+
 ROLLOUTS: dict[str, tuple[list[Rollout], list[Rollout]]] = {
+    "call.failed": (
+        [called(BROKE), called(5, BROKE), called(5, BROKE, BROKE)],
+        [called(5), called(BROKE, 5), says("a", spans=[Span(name="search", error=BROKE)])],
+    ),
+    "call.lost": (
+        [twice(called(5)), says("a", spans=[Span(name="model", error=Error(type="NotCaptured"))])],
+        [called(5, 5), twice(says("a", spans=[Span(name="model"), Span(name="model")]))],
+    ),
+    "call.tokens": (
+        [called(5, 0), called(5, None), called(5, 5, told=11)],
+        [called(5, 5), called(5, 5, told=10), called(None), called(BROKE, 5, told=5)],
+    ),
     "turns.missing": (
         [Rollout(messages=[Message(role="user", content="?")])],
         [says("42"), Rollout(messages=[Message(role="user", content="?"), wrote("")])],
@@ -375,6 +410,11 @@ GROUPS: dict[str, tuple[list[list[Rollout]], list[list[Rollout]]]] = {
     "fate.unfinished": (
         [other(scored(1.0, 0.0, 0.5, 0.25), 2, fate="scored")],
         [other(scored(1.0, 0.0, 0.5, 0.25), 2, fate="dropped")],
+    ),
+    "group.unhealthy": (
+        [[says("") for _ in range(3)], [says(""), Rollout(messages=[Message(role="user")]),
+                                        says("a", rewards={"b": NAN}, reward=0.0)]],
+        [[says(""), says("a"), says("")]],
     ),
     "group.dead": ([scored(1.0, 1.0, 1.0, 1.0)], [scored(1.0, 1.0, 1.0, 0.9)]),
     "thought.missing": (

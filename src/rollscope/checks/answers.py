@@ -71,7 +71,8 @@ def places(text: str, answer: str) -> Iterator[tuple[int, int]]:
             if normal(found[0]) == answer:
                 yield found.span()
         return
-    pattern = r"\s*".join(re.escape(word) for word in answer.split())
+    # Normalised, it has no blanks; a text may have them anywhere: "600 cups", "(1, 2)".
+    pattern = r"\s*".join(map(re.escape, "".join(answer.split())))
     for found in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.I):
         yield found.span()
 

@@ -26,6 +26,7 @@ TOOLS = Evidence("the tools that may be called", lambda one: bool(one.tools))
 ANSWERED = Evidence(
     "answers of tools", lambda one: any(call.said is not None for call in one.calls)
 )
+MODEL_CALLS = Evidence("calls of the model", lambda one: bool(one.model_calls))
 TOKENS = Evidence("tokens of the policy's messages", lambda one: bool(one.drawn))
 ENDS = Evidence(
     "where tokens end in the text",

@@ -14,6 +14,7 @@ import msgspec
 
 from ..model import Message, Rollout, Tokens, ToolCall, conversation
 from . import answers
+from .modelcalls import ModelCall, model_calls
 from .tools import offered
 
 
@@ -113,6 +114,11 @@ class OneRollout:
             candidates.remove(result)
         said = None if result is None else self.texts[result]
         return Call(n, call, parsed(call.arguments), result, said)
+
+    @cached_property
+    def model_calls(self) -> list[ModelCall]:
+        """The calls of models that were recorded as spans."""
+        return model_calls(self.rollout.spans)
 
     @cached_property
     def drawn(self) -> list[Drawn]:

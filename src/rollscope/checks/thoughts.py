@@ -34,3 +34,8 @@ def thought(message: Message, text: str) -> Thought | None:
     begin = opened.end() if opened is not None else 0
     end = closes[-1].start() if closes else len(text)
     return Thought(len(text[begin:end].strip()), bool(closes))
+
+
+def unmarked(text: str) -> str:
+    """A text without the marks of thoughts, and without blanks around it."""
+    return _CLOSES.sub("", _OPENS.sub("", text)).strip() if "<" in text else text.strip()

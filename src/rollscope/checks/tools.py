@@ -55,6 +55,8 @@ def required(schema: Mapping[str, Any]) -> list[str]:
 _FAILED = re.compile(
     r"^\W{0,4}(?:error|exception|traceback|failed|invalid|unknown tool|tool .{0,40}not found)\b"
     r"|Traceback \(most recent call last\)|^\w*(?:Error|Exception):"
+    r"|^\W{0,4}HTTP\S{0,5} ?[45]\d\d\b|\A[^\n]{0,80}: command not found"
+    r"|\A[^\n]{0,60}\btimed out\b|\A[^\n]{0,80}: (?:no such file or directory|permission denied)"
     r"|\"(?:error|is_error)\"\s*:\s*(?:true|\"[^\"])",
     re.I,
 )

@@ -13,6 +13,7 @@ from ..subject import OneRollout
 
 @check(
     "answer.leaked",
+    version=2,
     kind="behaviour",
     means="The right answer stood in what the policy read before it said it: it may have copied "
     "instead of solved.",

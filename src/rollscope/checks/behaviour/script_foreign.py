@@ -18,11 +18,14 @@ SCRIPTS = {
     "Hebrew": "\u0590-\u05ff",
     "Indic": "\u0900-\u0dff",
     "Thai": "\u0e00-\u0e7f",
+    "Greek": "\u0370-\u03ff\u1f00-\u1fff",
 }
 _RUNS = {
     name: re.compile(f"[{chars}]+(?:[\\W\\d_]*[{chars}]+)*") for name, chars in SCRIPTS.items()
 }
 _LETTERS = {name: re.compile(f"[{chars}]") for name, chars in SCRIPTS.items()}
+_LETTERS["Greek"] = re.compile(f"[{SCRIPTS['Greek']}]{{4,}}")
+"""Greek letters by themselves are formulas, so only words of them count."""
 
 _ASKED = re.compile(
     r"\b(translat\w*|language|chinese|mandarin|japanese|korean|russian|ukrainian|arabic|hebrew"
@@ -37,6 +40,7 @@ _PROMPT = Evidence("what it was asked, in words",
 
 @check(
     "script.foreign",
+    version=2,
     kind="behaviour",
     means="The policy falls into a script that nothing it read is written in: languages mix, as "
     "in R1-Zero.",
@@ -56,7 +60,7 @@ def foreign(
         if turn.text.isascii():
             continue
         for name, letters in _LETTERS.items():
-            count = len(letters.findall(turn.text))
+            count = sum(map(len, letters.findall(turn.text)))
             if count < least or letters.search(read):
                 continue
             where = max(_RUNS[name].finditer(turn.text), key=lambda m: m.end() - m.start())

@@ -20,6 +20,7 @@ _MENTIONS = re.compile(
 
 @check(
     "tool.ignored",
+    version=2,
     kind="behaviour",
     means="The last tool that the policy called failed, and it answers as if it had not: its words "
     "rest on nothing.",

@@ -8,10 +8,12 @@ from ...model import Message, conversation
 from ..check import Spot, check
 from ..evidence import TURNS
 from ..subject import OneRollout, Turn
+from ..thoughts import unmarked
 
 
 @check(
     "turn.hollow",
+    version=2,
     kind="behaviour",
     means="The policy neither says anything nor calls a tool: the call of the model failed or its "
     "text was lost.",
@@ -22,7 +24,7 @@ def hollow(one: OneRollout) -> Iterator[Spot]:
     for turns in _together(one):
         last = turns[-1]
         is_writing = one.is_open and last.n == len(one.messages) - 1
-        if is_writing or any(turn.text.strip() or _does(turn.message) for turn in turns):
+        if is_writing or any(unmarked(turn.text) or _does(turn.message) for turn in turns):
             continue
         tokens = sum(len(t.message.tokens) for t in turns if t.message.tokens is not None)
         drew = f", though it drew {tokens} tokens" if tokens else ""

@@ -27,9 +27,21 @@ _SAID = re.compile(
 )
 """What a judge says when it had nothing to judge, or broke."""
 
+_SAW_NOTHING = re.compile(
+    r"\bno (?:response|answer|output|submission) (?:was|is|has been) (?:provided|given|submitted)"
+    r"|\b(?:response|answer|output|submission) (?:is|was|appears to be|seems to be) "
+    r"(?:completely |entirely )?(?:empty|missing|blank)\b",
+    re.I,
+)
+"""What a judge says when it was handed nothing."""
+
+_SOMETHING = 40
+"""Characters of the policy's last message that are no nothing."""
+
 
 @check(
     "reward.grader",
+    version=2,
     kind="record",
     means="The grader or the machine failed and a reward was given all the same: it says nothing "
     "about the policy.",
@@ -51,6 +63,8 @@ def grader(one: OneRollout) -> Iterator[Spot]:
             yield Spot(f"{name} is {value:g}, and yet the reward {rollout.reward:g}", value=value)
     for name, text in rollout.reward_texts.items():
         found = _SAID.search(text)
+        if found is None and one.turns and len(one.turns[-1].text.strip()) >= _SOMETHING:
+            found = _SAW_NOTHING.search(text)
         if found is not None:
             yield Spot(f"{name} is {_of(rollout.rewards.get(name))}, but its judge said: "
                        f"“{found[0]}”")  # fmt: skip
