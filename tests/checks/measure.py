@@ -98,7 +98,7 @@ def in_groups(plants: list[Plant], among: Hosts) -> dict[Plant, tuple[int, int]]
             hits[plant] = [[str(one.key) for one in members] for members in wrong]
             _log(Path(root), f"{n}", [one for members in groups for one in members])
         store = rollscope.open(root)
-        _scan(store, everything("group"))
+        _scan(store, everything("rollout", "group"))
         flagged = _flagged(store)
     return {
         plant: (sum(any((plant.check, key) in flagged for key in keys) for keys in groups),
@@ -169,9 +169,12 @@ TOGETHER = ("nemo-gym", "swe-agent", "tgi-snapshots", "inspect-reward-hacking/ro
 def as_they_are(root: Path, demo: Path) -> Counts:
     """What checks find where nothing was planted, and how much of it nobody has judged true."""
     for name, found in groupby(real(), key=lambda one: _run_of(one.file)):
-        rollouts = [one.rollout for one in found if one.half == HALF]
-        for rollout in rollouts:
-            rollout.key, rollout.id = rollout.id, None
+        rollouts = []
+        for one in found:
+            if one.half == HALF:
+                one.rollout.key, one.rollout.id = one.rollout.id, None
+                one.rollout.split = one.file  # what is usual in one file is not in another
+                rollouts.append(one.rollout)
         if rollouts:
             _log(root, name, rollouts)
     counts: Counts = {id: {"looked": 0, "found": 0, "false": 0, "unobserved": 0} for id in ours()}

@@ -244,9 +244,12 @@ def group_slot(group: Members, how: str, draw: Random) -> Members:
     "of another member",
 )
 def reward_parts(group: Members, how: str, draw: Random) -> Members:
+    least = 2 if how == "a part is left out" else 1
     known = [
-        m for m in group if m.reward is not None and len(m.rewards) > 1 and any(m.rewards.values())
-    ]
+        m for m in group
+        if m.reward is not None and len(m.rewards) >= least and any(m.rewards.values())
+        and abs(m.reward - sum(m.rewards.values())) < 1e-3
+    ]  # fmt: skip
     if not known:
         return []
     one = draw.choice(known)

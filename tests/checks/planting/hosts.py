@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from hashlib import sha256
@@ -128,6 +129,7 @@ def planted_groups(
     for group in among:
         by_source.setdefault(group[0].run or str(group[0].id).split("/")[0], []).append(group)
     best: tuple[list[list[Rollout]], list[list[Rollout]]] = ([], [])
+    evenness = 0.0
     for groups in by_source.values():
         run: list[list[Rollout]] = []
         wrong: list[list[Rollout]] = []
@@ -141,9 +143,15 @@ def planted_groups(
                 else:
                     members = clean
             run.append(members)
-        if len(wrong) > len(best[1]):
-            best = run, wrong
+        if (len(wrong), _evenness(groups)) > (len(best[1]), evenness):
+            best, evenness = (run, wrong), _evenness(groups)
     return best
+
+
+def _evenness(groups: list[list[Rollout]]) -> float:
+    """The share of the groups that have the commonest size."""
+    sizes = Counter(min(8, len(group)) for group in groups)
+    return sizes.most_common(1)[0][1] / len(groups)
 
 
 def planted_run(plant: Plant, steps: dict[int, list[Rollout]], at: int) -> Run | None:

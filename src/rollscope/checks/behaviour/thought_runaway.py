@@ -19,6 +19,7 @@ _THOUGHTS = Evidence(
 
 @check(
     "thought.runaway",
+    version=2,
     kind="behaviour",
     means="The policy thinks to the end and never answers: it earns nothing, and costs the most.",
     source="NeMo Gym, `model_call_runaway_generation`",
@@ -29,7 +30,9 @@ def runaway(one: OneRollout) -> Iterator[Spot]:
         return
     turn = one.turns[-1]
     found = thought(turn.message, turn.text)
-    if found is not None and not found.is_closed and found.chars:
+    if found is None or found.is_closed or "</answer>" in turn.text:  # its end may be misspelt
+        return
+    if found.chars:
         stop = turn.message.stop_reason or one.rollout.stop_reason
         cut = " and was cut off" if one.rollout.truncated or stop in LENGTH else ""
         yield Spot(f"{found.chars:,} characters of thought{cut}, and no answer",
