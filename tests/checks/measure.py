@@ -251,13 +251,14 @@ def planted(subject: str, half: Half, demo: Path) -> dict[str, Found]:
 
 def keep(measured: dict[str, dict[str, Any]]) -> None:
     """Numbers of some checks, beside those that are known of the same version."""
+    gamed = gaming.measured()  # takes a while: another part may write meanwhile
     known = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
     checks = {id: of for id, of in known.get("checks", {}).items() if id in ours()}
     for id, numbers in measured.items():
         version = {"version": ours()[id].version}
         had = checks.get(id, {})
         checks[id] = (had if had.get("version") == version["version"] else {}) | version | numbers
-    told = {"checks": checks, "gaming": gaming.measured()}
+    told = {"checks": checks, "gaming": gamed}
     MEASURED.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
 
 

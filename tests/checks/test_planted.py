@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -74,6 +75,7 @@ def test_every_source_of_real_rollouts_has_files() -> None:
 PROSE = (
     "First I look at what is asked. There are three parts, and each of them is larger than the "
     "one before. I add the first two, which gives 1200. Then I add the last one, with care. "
+    "Nothing is left over, and no seat was counted twice, so that the sum is what it should be. "
 )
 
 
@@ -84,7 +86,7 @@ def tokens(text: str, seed: int = 0) -> Tokens:
     draw = Random(seed)
     logprobs = [-0.3 - draw.random() for _ in words]
     return Tokens(
-        [sum(map(ord, word)) * 31 % 5000 + len(word) for word in words], ends,
+        [crc32(word.encode()) for word in words], ends,
         logprob=logprobs, entropy=[1.0 - v for v in logprobs], mask=[1] * len(words),
         version=[7] * len(words),
     )  # fmt: skip
@@ -161,25 +163,30 @@ def siblings(step: int, size: int = 8) -> list[Rollout]:
 
 
 def test_what_is_planted_in_a_group_is_found(tmp_path: Path) -> None:
-    hits: dict[Plant, set[str]] = {}
-    plants = [plant for plant in GROUPS if not missed(plant)]
-    for n, plant in enumerate(plants):
-        with rollscope.init(project="p", run=f"{n}", dir=tmp_path) as run:
-            for step in range(24):
-                members = siblings(step)
-                hit = plant.plant(members, Random(n)) if step == 11 else []
-                for i, one in enumerate(members):
-                    one.key, one.step, one.split, one.task = f"{n}/{step}/{i}", step, "train", "t"
-                    one.group = None if plant.check == "task.collapsed" else f"{step}"
-                if step == 11:
-                    assert hit or plant.check == "format.break", plant
-                    hits[plant] = {str(one.key) for one in hit}
-                run.log(members)
+    """One variant of each fault, in a run of groups that are as they should be."""
+    asked = {check for check, of in OF.items() if any(n for n, _ in of["planted"].values())}
+    hits: dict[str, set[str]] = {}
+    for n, plant in enumerate(GROUPS):
+        wrong = siblings(7)
+        hit = [] if plant.check in hits or missed(plant) else plant.plant(wrong, Random(n))
+        if not hit:
+            continue
+        run_of = [wrong if step == 7 else siblings(step) for step in range(15)]
+        for step, members in enumerate(run_of):
+            for i, one in enumerate(members):
+                one.key, one.step, one.split, one.task = f"{n}/{step}/{i}", step, "train", "t"
+                one.group = None if plant.check == "task.collapsed" else f"{step}"
+        hits[plant.check] = {str(one.key) for one in hit}
+        with rollscope.init(project="p", run=plant.check, dir=tmp_path) as run:
+            run.log([one for members in run_of for one in members])
+    assert hits.keys() >= {plant.check for plant in GROUPS if plant.check in asked} - {
+        "format.break"
+    }
     store = rollscope.open(tmp_path)
-    assert scan(store, settings=everything("group")).broken == {}
+    assert scan(store, settings=everything("rollout", "group")).broken == {}
     keys = {str(row.id): str(row.key) for row in store.rollouts("has:flag", limit=None)}
     found = {(f.check, keys[str(f.rollout)]) for f in store.findings()}
-    lost = [p for p, of in hits.items() if of and not any((p.check, key) in found for key in of)]
+    lost = [check for check, of in hits.items() if not any((check, key) in found for key in of)]
     assert lost == []
 
 
