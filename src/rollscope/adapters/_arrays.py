@@ -6,7 +6,8 @@ Slicing a GPU tensor row by row costs one synchronisation a row. Adapters theref
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model.tokens import detached
@@ -71,3 +72,39 @@ def same_length(name: str, values: Any, n: int, problems: list[str]) -> Any:
         problems.append(f"{name}: expected {n} values, found {found}; left out")
         return None
     return values
+
+
+def runs(marks: Sequence[Any]) -> list[tuple[int, int, bool]]:
+    """Where marks (true or false) follow each other that are the same: begin, end, which."""
+    flags = _flags(marks)
+    found: list[tuple[int, int, bool]] = []
+    begin = 0
+    while begin < len(flags):
+        end = flags.find(0 if flags[begin] else 1, begin)
+        end = len(flags) if end < 0 else end
+        found.append((begin, end, bool(flags[begin])))
+        begin = end
+    return found
+
+
+def _flags(marks: Any) -> bytes:
+    """A byte for each mark: 0 or 1."""
+    if hasattr(marks, "astype"):
+        return bytes(marks.astype(bool).tobytes())
+    if type(marks) is list:
+        with contextlib.suppress(TypeError, ValueError):
+            flags = bytes(marks)
+            if not flags.translate(None, b"\x00\x01"):
+                return flags
+    return bytes(map(bool, marks))
+
+
+def where(marks: Sequence[Any], values: Any) -> list[Any]:
+    """The values at true marks, and None elsewhere: trainers put dummies there, such as 0.0."""
+    if len(marks) != len(values):
+        raise ValueError(f"{len(values)} values for {len(marks)} marks")
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    found: list[Any] = []
+    for begin, end, is_true in runs(marks):
+        found += values[begin:end] if is_true else [None] * (end - begin)
+    return found

@@ -4,12 +4,13 @@ A token is a piece of bytes, not of text: one character may be spread over sever
 (emoji, Chinese in small vocabularies). Tokens that share a character all end after it.
 
 Byte-level tokenizers (GPT-2's scheme: Qwen, Llama 3, DeepSeek, ...) are decoded piece by
-piece from a table; the result is compared with the tokenizer's own until every piece has been
-in a text that was the same. Everything else that has a `decode` is asked for growing windows of
-ids. If the pieces do not add up to the tokenizer's own text, the ends are not known: they are
-left out, never guessed.
+piece from a table. A piece that is whole text is compared with the tokenizer's own when it is met,
+a part of a character when a row with it is. Everything else that has a `decode` is asked for
+growing windows of ids. If the pieces do not add up to the tokenizer's own text, the ends are not
+known: they are left out, never guessed.
 
-This runs in the trainer's interpreter. So what is done for each token is done by functions of C.
+This runs in the trainer's interpreter. So what is done for each token is done by functions of C,
+and of NumPy if the trainer has loaded it.
 
 The trainer's tokenizer is never used, only a copy of it: Hugging Face's fast tokenizers raise
 "Already borrowed" in whichever thread changes a setting while another one decodes, and that
@@ -20,8 +21,10 @@ from __future__ import annotations
 
 import codecs
 import copy
+import sys
 import weakref
-from collections.abc import Sequence
+from array import array
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -30,7 +33,8 @@ class Decoded(NamedTuple):
     """The text of a row of ids, and the end of each token in it. None: not known."""
 
     text: str
-    ends: list[int] | None
+    ends: Any
+    """A list of whole numbers, or an array of NumPy."""
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
@@ -130,6 +134,7 @@ class _Table:
     """The bytes of the tokens of one byte-level tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
         self._token_of = tokenizer.convert_ids_to_tokens
         self._is_plain = all(
             getattr(type(tokenizer), name).__module__.startswith("transformers.tokenization_")
@@ -137,30 +142,59 @@ class _Table:
         )
         """It decodes as Hugging Face does, a row like its pieces."""
         self._pieces: dict[int, bytes] = {}
-        self._proven: dict[int, bytes] = {}
-        self._begun: dict[int, int] = {}
-        """How many characters begin in each token."""
+        size = len(tokenizer) if self._is_plain else 0
+        self._proven: list[Any] = [None] * size
+        """The pieces that are proven, by the id of their token."""
+        self._begun = array("i", bytes(4 * size))
+        """How many characters begin in each of them."""
 
-    def pieces(self, ids: Sequence[int]) -> list[bytes]:
+    def pieces(self, ids: Collection[int]) -> list[bytes]:
         for new in set(ids) - self._pieces.keys():
             token = self._token_of(int(new))
             self._pieces[new] = b"" if token is None else _token_bytes(token)
         return [self._pieces[i] for i in ids]
 
-    def prove(self, ids: Sequence[int]) -> None:
+    def prove(self, ids: Collection[int]) -> None:
         """The tokenizer made the same text of this row. None of its pieces is doubted any more."""
-        for new in set(ids) - self._proven.keys() if self._is_plain else ():
+        for new in self._unproven(ids):
             piece = self._pieces[new]
             self._begun[new] = sum(byte & 0xC0 != 0x80 for byte in piece)
             self._proven[new] = piece
 
+    def _unproven(self, ids: Collection[int]) -> list[int]:
+        size, proven = len(self._proven), self._proven
+        return [i for i in set(ids) if 0 <= i < size and proven[i] is None]
+
+    def _prove_new(self, ids: Collection[int]) -> None:
+        """Prove those pieces of a row that are whole text, by themselves: the rest of the row need
+        not be decoded for them. Of a part of a character that would prove nothing."""
+        new = self._unproven(ids)
+        whole = [i for i, piece in zip(new, self.pieces(new), strict=True) if _width(piece) >= 0]
+        if whole and _text(self._tokenizer, whole) == b"".join(self.pieces(whole)).decode():
+            self.prove(whole)
+
     def decode(self, ids: Sequence[int]) -> Decoded | None:
-        """None if a piece is not proven yet, or if they make no text."""
-        try:
-            text = b"".join(map(self._proven.__getitem__, ids)).decode()
-        except (KeyError, UnicodeDecodeError):
+        """None if a piece is not proven, or if they make no text."""
+        text = self._proven_text(ids)
+        if text is None:
+            self._prove_new(ids)
+            text = self._proven_text(ids)
+        if text is None:
             return None
-        return Decoded(text, list(accumulate(map(self._begun.__getitem__, ids))))
+        np = sys.modules.get("numpy")
+        row: Any = ids if np is None else np.array(ids, "i8")
+        if (min(row) if np is None else row.min()) < 0:  # no id, but a place in a list
+            return None
+        if np is None:
+            return Decoded(text, list(accumulate(map(self._begun.__getitem__, row))))
+        return Decoded(text, np.frombuffer(self._begun, "i4").take(row).cumsum(dtype="i4"))
+
+    def _proven_text(self, ids: Sequence[int]) -> str | None:
+        proven = self._proven
+        try:
+            return b"".join([proven[i] for i in ids]).decode()
+        except (IndexError, TypeError, UnicodeDecodeError):
+            return None
 
 
 _tables: weakref.WeakKeyDictionary[Any, _Table] = weakref.WeakKeyDictionary()

@@ -17,7 +17,6 @@ tokens of a turn the policy wrote, if a header or marks of the template are amon
 
 from __future__ import annotations
 
-import contextlib
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 from ..model import Message, Part, Tokens
 from ..model.chat import from_chat
 from ..model.conversation import WROTE
-from ._arrays import same_length
+from ._arrays import runs, same_length
 from ._decode import Decoded, decode
 
 _HEADER = re.compile(
@@ -167,12 +166,17 @@ class _DecodedRow:
         self._headers = headers
         known = decode(tokenizer, ids) if tokenizer is not None else Decoded("", None)
         self.text, self.ends = known
+        self.array = None if type(self.ends) in (list, type(None)) else self.ends
+        """The ends as NumPy's array. One by one they are read faster in another view of it."""
+        if self.array is not None:
+            self.ends = memoryview(self.array)
         self.tokenizer = tokenizer
         self.known = tokenizer is not None
 
     def start(self, token: int) -> int:
         """Where the text of this token begins."""
-        return self.ends[min(token, len(self.ends)) - 1] if self.ends and token else 0
+        ends = self.ends
+        return ends[min(token, len(ends)) - 1] if token and ends else 0
 
     def span(self, begin: int, end: int) -> str:
         if self.ends is None:
@@ -243,12 +247,12 @@ class _DecodedRow:
 
 def _spans(
     n: int, sampled: Sequence[Any] | None, turns: Sequence[Any] | None
-) -> list[tuple[int, int, bool | None]]:
+) -> Sequence[tuple[int, int, bool | None]]:
     """Runs of tokens with the same (sampled, turn)."""
     if turns is None:
         if sampled is None:
             return [(0, n, None)] if n else []
-        return _runs(_flags(sampled))
+        return runs(sampled)
     keys = [(None if sampled is None else bool(sampled[i]), int(turns[i])) for i in range(n)]
     spans: list[tuple[int, int, bool | None]] = []
     begin = 0
@@ -257,27 +261,6 @@ def _spans(
             spans.append((begin, i, keys[begin][0]))
             begin = i
     return spans
-
-
-def _flags(sampled: Sequence[Any]) -> bytes:
-    """A byte for each token: 1 if the policy wrote it."""
-    if type(sampled) is list:
-        with contextlib.suppress(TypeError, ValueError):
-            flags = bytes(sampled)
-            if not flags.strip(b"\x00\x01"):
-                return flags
-    return bytes(map(bool, sampled))
-
-
-def _runs(flags: bytes) -> list[tuple[int, int, bool | None]]:
-    runs: list[tuple[int, int, bool | None]] = []
-    begin = 0
-    while begin < len(flags):
-        end = flags.find(0 if flags[begin] else 1, begin)
-        end = len(flags) if end < 0 else end
-        runs.append((begin, end, bool(flags[begin])))
-        begin = end
-    return runs
 
 
 def _continued(pieces: list[_Piece], row: _DecodedRow, begin: int, end: int) -> _Piece:
@@ -353,7 +336,7 @@ def _by_content(
 def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any]]) -> Message:
     begin, end = piece.begin, piece.end
     cut = {name: _cut(values, begin, end) for name, values in streams.items()}
-    cut = {name: values for name, values in cut.items() if any(v is not None for v in values)}
+    cut = {name: values for name, values in cut.items() if _is_known(values)}
     message = Message(role=piece.role, sampled=piece.sampled)
     ends = None
     if row.ends is not None:
@@ -364,10 +347,11 @@ def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any
         ends = row.ends[begin:end]
         first = bisect_right(ends, piece.text)
         last = bisect_left(ends, stop, first)
-        inner = ends[first:last]
-        if piece.text:
-            inner = [e - piece.text for e in inner]
-        ends = [0] * first + inner + [width] * (end - begin - last)
+        if row.array is None:
+            inner = [e - piece.text for e in ends[first:last]]
+            ends = [0] * first + inner + [width] * (end - begin - last)
+        else:
+            ends = (row.array[begin:end] - piece.text).clip(0, width)
         marks = row.marks(begin, ends, (*range(first), *range(last, end - begin)))
         aside = (("before", before), ("after", after), ("marks", marks))
         message.meta = {k: v for k, v in aside if v}
@@ -375,6 +359,11 @@ def _message(row: _DecodedRow, piece: _Piece, streams: Mapping[str, Sequence[Any
         message.content = decode(row.tokenizer, row.ids[begin:end]).text
     message.tokens = Tokens(row.ids[begin:end], ends, cut)
     return message
+
+
+def _is_known(values: list[Any]) -> bool:
+    """Is any of them? The last one mostly is."""
+    return bool(values) and (values[-1] is not None or values.count(None) < len(values))
 
 
 def _cut(values: Sequence[Any], begin: int, end: int) -> list[Any]:

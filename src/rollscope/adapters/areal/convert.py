@@ -23,7 +23,7 @@ from .._decode import decode
 from .._messages import split
 from .._rows import TrainingRow, join
 from .interactions import Episode, chat_tree, from_interactions, take_names
-from .rows import digest, first_version, rows_of, versions, where
+from .rows import digest, first_version, rows_of, versions, written
 
 _TASK_KEYS = ("query_id", "qid", "uid", "id", "index")
 _REFERENCE_KEYS = ("answer", "ground_truth", "solution", "label")
@@ -109,7 +109,7 @@ def _from_tensors(
             tokenizer=tokenizer,
             sampled=wrote,
             streams={
-                "logprob": where(wrote, row.get("logprobs")),
+                "logprob": written(wrote, row.get("logprobs")),
                 "version": versions(row.get("versions")),
                 "mask": mask,
             },
@@ -189,6 +189,8 @@ def _row(response: Any) -> TrainingRow:
 
 def _add_calls(rollouts: Sequence[Rollout], calls: Sequence[EngineCall]) -> None:
     """Each call as a span; its stop reason and times at the message it made, found by tokens."""
+    if not calls:
+        return
     free = [
         (rollout, n, _written(message))
         for rollout in rollouts

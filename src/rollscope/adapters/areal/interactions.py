@@ -16,7 +16,7 @@ from ...model.chat import from_chat
 from ...model.conversation import path_to
 from .._arrays import number
 from .._rows import Joined, TrainingRow, join
-from .rows import digest, first_version, rows_of, versions, where
+from .rows import digest, first_version, rows_of, versions, written
 
 Places = tuple[range, ...]
 """Where a row's tokens lie among those of its rollout, piece by piece. A place for each token would
@@ -72,7 +72,7 @@ def _interaction_row(interaction: Any) -> tuple[TrainingRow, str]:
     prompt = mask.index(1) if 1 in mask else len(mask)
     wrote = mask[prompt:]
     streams = {
-        "logprob": where(wrote, trained["logprobs"][prompt:]) if "logprobs" in trained else None,
+        "logprob": written(wrote, trained["logprobs"][prompt:]) if "logprobs" in trained else None,
         "version": versions(trained["versions"][prompt:]) if "versions" in trained else None,
     }
     return TrainingRow(ids, prompt, wrote, streams), name

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...model import Message
-from .._arrays import batch_on_host
+from .._arrays import batch_on_host, where
 
 _TENSORS = (
     "input_ids",
@@ -51,17 +51,15 @@ def rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def where(wrote: Sequence[Any] | None, values: Any) -> list[Any] | None:
+def written(wrote: Sequence[Any] | None, values: Any) -> list[Any] | None:
     """A stream, without the dummies (0.0) on tokens that the policy did not write."""
-    if values is None:
-        return None
-    if wrote is None:
-        return list(values.tolist())
-    return [v if w else None for v, w in zip(values.tolist(), wrote, strict=True)]
+    if values is None or wrote is None:
+        return None if values is None else list(values.tolist())
+    return where(wrote, values)
 
 
 def versions(values: Any) -> list[Any] | None:
-    return None if values is None else [v if v >= 0 else None for v in values.tolist()]
+    return None if values is None else where(values >= 0, values)
 
 
 def first_version(messages: Sequence[Message]) -> int | None:

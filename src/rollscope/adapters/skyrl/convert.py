@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...model import Message, Rollout, Tokens, prompt_task
 from ...model.chat import from_chat
-from .._arrays import number, same_length
+from .._arrays import number, same_length, where
 from .._decode import decode
 from .._rows import Joined, TrainingRow, join
 
@@ -227,7 +227,7 @@ def _row(lists: Mapping[str, Any], i: int) -> TrainingRow:
     wrote = mask if mask is not None and any(mask) else None
     if wrote is not None and logprobs is not None and len(logprobs) == len(wrote):
         # Observations carry 0.0 in the place of a log probability.
-        logprobs = [p if w else None for p, w in zip(logprobs, wrote, strict=True)]
+        logprobs = where(wrote, logprobs)
     return TrainingRow(
         prompt + response,
         len(prompt),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...model import Message, Rollout, Span, Tokens, prompt_task
 from ...model.chat import from_chat
+from .._arrays import where
 from .._messages import after_prompt, split
 
 FIELDS: dict[str, Any] = {
@@ -192,7 +193,7 @@ def _messages(
         # slime writes exactly zero for tokens of tools and nothing else for the policy's own.
         wrote = [w or p != 0.0 for w, p in zip(wrote, logprobs, strict=True)]
     if logprobs is not None:
-        logprobs = [p if w else None for p, w in zip(logprobs, wrote, strict=True)]
+        logprobs = where(wrote, logprobs)
     version = _version(sample.weight_versions)
     same = version is not None and len(set(sample.weight_versions)) == 1
     return split(

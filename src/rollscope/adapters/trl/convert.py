@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...model import Message, Rollout, prompt_task
 from ...model.chat import from_chat
-from .._arrays import batch_on_host, number, on_host, same_length
+from .._arrays import batch_on_host, number, on_host, same_length, where
 from .._messages import after_prompt, split
 from .._repeats import Repeats
 from .files import prompt_text, said
@@ -240,18 +241,15 @@ def _messages(
     values, p, n = tokens.values, len(tokens.shown), len(tokens.wrote)
     wrote = [1] * n
     if "tool_mask" in values:
-        wrote = [int(v) for v in values["tool_mask"][:n]]
+        wrote = _whole(values["tool_mask"][:n])
     is_told = any(wrote) or not n  # a row that is left out of the loss says nothing there
     streams: dict[str, list[Any] | None] = {}
     if "completion_mask" in values:
-        learned = [int(v) for v in values["completion_mask"][:n]]
-        streams["mask"] = [0] * p + [a * b for a, b in zip(learned, wrote, strict=True)]
+        learned = _whole(values["completion_mask"][:n])
+        streams["mask"] = [0] * p + list(map(operator.mul, learned, wrote))
     for name, stream in _STREAMS.items():
         if name in values and is_told:
-            found = [
-                float(v) if w else None  # TRL puts 0.0 where a tool wrote
-                for v, w in zip(values[name][:n], wrote, strict=True)
-            ]
+            found = where(wrote, values[name][:n])  # TRL puts 0.0 where a tool wrote
             streams[stream] = after_prompt(p, found)
     messages = split(
         tokens.shown + tokens.wrote,
@@ -264,6 +262,12 @@ def _messages(
     if not is_told:
         _by_role(messages, p)
     return _with_tool_calls(messages, completion)
+
+
+def _whole(values: Any) -> list[int]:
+    if hasattr(values, "astype"):
+        return list(values.astype(int).tolist())
+    return [int(value) for value in values]
 
 
 def _by_role(messages: list[Message], prompt: int) -> None:

@@ -17,6 +17,7 @@ from ...model import Message, Rollout, Span, ToolCall, prompt_task
 from ...model.chat import from_chat
 from ...model.conversation import wrote
 from ...model.normalise import as_error
+from .._arrays import where
 from .._decode import decode
 from .._messages import after_prompt, split
 from .generations import Generation as Generation
@@ -227,7 +228,7 @@ def _row(output: Any, job: Job, tokenizer: Any, problems: list[str]) -> list[Mes
     logprobs = output.response_logprobs
     if logprobs is not None and len(logprobs) == len(mask) and not all(mask):
         # verl fills the places of tool tokens with zeros, which would read as certainty.
-        logprobs = [p if m else None for p, m in zip(logprobs, mask, strict=True)]
+        logprobs = where(mask, logprobs)
     known = [0] * len(prompt) + mask if len(mask) == len(response) else None
     return split(
         prompt + response,
