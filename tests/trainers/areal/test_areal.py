@@ -268,10 +268,12 @@ def test_rows_are_remembered_only_where_they_are_asked_for_and_until_they_are_gi
     assert len(rows._rows) == refused
     monkeypatch.setattr(hook, "_KEPT", 3)
     rollouts.run(TRACED, agent, asks="tool?", group=2, tasks=1)
-    wait_until(lambda: len(rows._rows) == 3)
-    assert sum(map(len, rows._names.values())) == 3
-    told = [p.count for p in problems.list({}) if "rows wait to be trained on" in p.text]
-    assert told == [8 + 4 - 3]
+
+    def told() -> list[int]:
+        return [p.count for p in problems.list({}) if "rows wait to be trained on" in p.text]
+
+    wait_until(lambda: told() == [8 + 4 - 3])
+    assert len(rows._rows) == sum(map(len, rows._names.values())) == 3
 
 
 def drain() -> None:

@@ -89,6 +89,10 @@ class MadeRows:
 
         return min(self._rows.get(id(response), ()), key=distance, default=None)
 
+    def open_calls(self) -> list[GenerateCall]:
+        with self._lock:
+            return list(self._calls)
+
     # -- in the background -------------------------------------------------------------
 
     def place(self, row: TrainedRow) -> tuple[Trajectory, int] | None:
@@ -99,7 +103,7 @@ class MadeRows:
                 return None
             begin, length = trajectory.joined.responses[trajectory.rows.index(row.made.number)]
             return (trajectory, begin) if length == len(row.response) else None
-        for call in self._open_calls():
+        for call in self.open_calls():
             for trajectory in call.found:
                 at = _begin(trajectory, row) if _is_named(trajectory, row) else None
                 if at is not None:
@@ -109,24 +113,19 @@ class MadeRows:
     def close(self, ended: Iterable[Trajectory]) -> None:
         """Let go of rollouts whose end is known, and of calls without any rollouts left."""
         ids = {id(trajectory) for trajectory in ended}
-        calls = self._open_calls()
+        calls = self.open_calls()
         for call in calls:
             call.open -= ids
         self._let_go([call for call in calls if call.found and not call.open])
 
-    def grow_older(self, patience: int) -> int:
-        """A batch was trained on. Let go of calls that waited for their end for more than
-        `patience` batches, and return how many rollouts these were."""
-        calls = self._open_calls()
+    def grow_older(self, patience: int, calls: Collection[GenerateCall]) -> int:
+        """A batch was trained on, when these calls had been made. Let go of those that waited for
+        their end for more than `patience` batches, and return how many rollouts these were."""
         for call in calls:
             call.age += 1
-        old = [call for call in calls if call.age > patience]
+        old = [call for call in self.open_calls() if call.age > patience]
         self._let_go(old)
         return sum(len(call.open) for call in old)
-
-    def _open_calls(self) -> list[GenerateCall]:
-        with self._lock:
-            return list(self._calls)
 
     def _let_go(self, calls: Collection[GenerateCall]) -> None:
         with self._lock:

@@ -24,7 +24,7 @@ from typing import Any
 
 from ... import capture
 from ...model.normalise import as_error
-from .._arrays import numbers, on_host
+from .._arrays import numbers, on_host, where
 from .._record import Recorder, converted
 from .._repeats import Repeats
 from .._seam import Watcher, Watching
@@ -115,7 +115,8 @@ class SkyRLRecorder(Recorder):
         yield
         batch, self.batch = self.batch, None
         if batch is not None:
-            self.later(self._trained, batch, holds=(batch.rows, batch.tensors))
+            calls = self.made.open_calls()
+            self.later(self._trained, batch, calls, holds=(batch.rows, batch.tensors))
 
     def sampling(self, generator_output: Any, uids: Any) -> Watching:
         given = self._known(generator_output, uids)
@@ -256,7 +257,7 @@ class SkyRLRecorder(Recorder):
             rollout.key += f"#{before}"
             rollout.group = f"{rollout.group}#{before}"
 
-    def _trained(self, batch: _Batch) -> None:
+    def _trained(self, batch: _Batch, calls: list[GenerateCall]) -> None:
         used: dict[int, tuple[Trajectory, list[tuple[int, int]]]] = {}
         lost = 0
         for i, row in enumerate(batch.rows):
@@ -273,7 +274,7 @@ class SkyRLRecorder(Recorder):
         for trajectory, rows in used.values():
             self._annotate(batch, trajectory, rows)
         self.made.close(trajectory for trajectory, _ in used.values())
-        for _ in range(self.made.grow_older(_PATIENCE)):
+        for _ in range(self.made.grow_older(_PATIENCE, calls)):
             text = f"a rollout was neither trained on in {_PATIENCE} steps nor dropped"
             capture.report("adapter skyrl", f"{text}: it stays `scored`")
 
@@ -286,7 +287,7 @@ class SkyRLRecorder(Recorder):
             for name, tensor in batch.tensors.items():
                 values = tensor[i][len(tensor[i]) - length :].tolist()
                 if name == "advantage":  # it lies on observations, too, where it does not count
-                    values = [v if m else None for v, m in zip(values, row.mask, strict=True)]
+                    values = where(row.mask, values)
                     advantages += [v for v in values if v is not None]
                 stream = streams.setdefault(name, [None] * trajectory.joined.total)
                 stream[begin : begin + length] = values

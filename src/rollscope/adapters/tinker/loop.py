@@ -16,6 +16,7 @@ from typing import Any
 
 from ... import capture
 from .._arrays import numbers
+from .._record import Later
 from .._seam import Watcher, Watching, is_ours
 from .convert import GroupPlace
 from .state import PACKAGE, Names, State
@@ -376,8 +377,8 @@ _LOOPS: dict[str, dict[str, Watcher]] = {
 
 def _annotate(key: str, **facts: Any) -> None:
     run = _run()
-    if run is not None:
-        run.annotate(key=key, **facts)
+    if run is not None:  # after the rollout: it says whether a `Sample` keeps it
+        Later.of("tinker", run)(run.annotate, key=key, **facts)
 
 
 _state = State()
