@@ -97,16 +97,18 @@ class Later:
 def weight(value: Any) -> int:
     """Bytes that a value keeps in memory, about: lists of numbers, arrays and texts, in whatever
     lists, dicts and namespaces. Other objects are not looked into."""
+    if value is None or isinstance(value, (int, float)):
+        return 50
     if isinstance(value, (str, bytes)):
         return 50 + len(value)
-    if isinstance(value, SimpleNamespace):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return 50 + sum(map(weight, value.values()))
     if isinstance(value, (list, tuple)):
-        if len(value) > _FEW and isinstance(value[0], (Real, type(None))):
+        if len(value) > _FEW and isinstance(value[0], (int, float, type(None), Real)):
             return 50 + 8 * len(value)
         return 50 + sum(map(weight, value))
+    if isinstance(value, SimpleNamespace):
+        value = vars(value)
+    if isinstance(value, (dict, Mapping)):
+        return 50 + sum(map(weight, value.values()))
     size = getattr(value, "nbytes", None)
     return size if isinstance(size, int) else 50
 

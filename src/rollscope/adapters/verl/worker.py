@@ -297,7 +297,8 @@ def _finish_bare(recording: Recording) -> None:
 
 
 def _held(job: Job) -> Any:
-    return job.outputs, [(call.ids, call.given) for call in job.generations]
+    rows = [(o.prompt_ids, o.response_ids, o.response_logprobs) for o in job.outputs or ()]
+    return rows, [(call.ids, call.given) for call in job.generations]
 
 
 def flush() -> None:
