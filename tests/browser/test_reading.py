@@ -211,3 +211,17 @@ def test_a_call_without_an_end_is_no_waiting(site: Served, look: Look, shoot: Sh
     expect(tools).not_to_contain_text(re.compile(r"\d+ m .*waiting"))
     shoot(page, "spans-without-ends")
     assert page.wrong == []
+
+
+def test_a_long_name_of_a_task_bursts_no_failure(tmp_path: Path, look: Look, shoot: Shoot) -> None:
+    with rollscope.init(project="p", run="r", dir=tmp_path) as run:
+        error = rollscope.Error(kind="tool", type="Timeout" * 20, text="gone")
+        run.log(Rollout(step=1, task="/a/very/long/name" * 20, error=error))
+    with serving(tmp_path) as site:
+        page = look(f"{site.url}/?s=failures", width=1024, height=768)
+        found = page.locator("article header")
+        expect(found.get_by_role("link", name=re.compile("example"))).to_be_visible()
+        assert found.evaluate("head => head.scrollWidth <= head.clientWidth")
+        assert page.locator(".scroll.page").evaluate("page => page.scrollWidth <= page.clientWidth")
+        shoot(page, "failures-long")
+        assert page.wrong == []
