@@ -13,6 +13,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
   },
   server: { proxy: { "/api": process.env["ROLLSCOPE_API"] ?? "http://127.0.0.1:7373" } },
-  test: { environment: "jsdom", include: ["test/**/*.test.ts"] },
+  // A busy machine must not fail a test.
+  test: { environment: "jsdom", include: ["test/**/*.test.ts"], testTimeout: 120_000, hookTimeout: 120_000 },
   ...(process.env["VITEST"] ? { resolve: { conditions: ["browser"] } } : {}),
 });

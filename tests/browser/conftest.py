@@ -54,7 +54,7 @@ def site(store_dir: Path) -> Iterator[Served]:
 def browser() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=30_000)  # a busy machine must not fail a test
+    expect.set_options(timeout=120_000)  # a busy machine must not fail a test
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield found
@@ -75,7 +75,7 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
             color_scheme="dark" if dark else "light",
             **options,
         )
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(120_000)
         if LATE:
             slow = page.context.new_cdp_session(page)
             slow.send("Emulation.setCPUThrottlingRate", {"rate": 4})

@@ -126,7 +126,7 @@ def test_many_tabs_can_be_open_and_all_are_live(tmp_path: Path, browser: Any) ->
     with serving(tmp_path) as site, closing(browser.new_context()) as tabs:
         pages = [tabs.new_page() for _ in range(8)]
         for page in pages:
-            page.goto(site.url, timeout=30_000)
+            page.goto(site.url, timeout=120_000)
             expect(page.locator("article.card").first).to_be_visible()
         run.log(some(3, 2))
         for page in pages:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,11 +58,8 @@ def test_a_live_rollout_has_its_messages_outcome_and_times(run: rollscope.Run) -
 def test_an_unfinished_rollout_is_already_on_disk(run: rollscope.Run, own_store: Path) -> None:
     with run.rollout(task="q") as r:
         r.message("user", "hello")
-        for _ in range(1200):
-            found = reading.rollouts(own_store)
-            if found and found[0]["messages"]:
-                break
-            threading.Event().wait(0.05)
+        reading.wait_for(lambda: any(r["messages"] for r in reading.rollouts(own_store)))
+        found = reading.rollouts(own_store)
         assert found[0]["open"] is True
         assert found[0]["messages"][0]["content"] == "hello"
 

@@ -376,10 +376,10 @@ def test_the_process_beside_the_viewer_looks_at_what_is_new_and_ends_with_it(
     assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 15
     assert process.stdin is not None
     process.stdin.close()  # as if this process had been killed
-    process.wait(30)
+    process.wait(300)
 
 
-def wait_for(what: object, seconds: float = 60.0) -> None:
+def wait_for(what: object, seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not what():  # type: ignore[operator]
         assert time.monotonic() < end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,12 @@ from rollscope.checks import scan
 from rollscope.checks.doctor import examine
 from rollscope.model import Fact
 from rollscope.model.schema import DERIVED, TABLES
+from rollscope.store import small
+from rollscope.store.engine import is_of_a_file
 from rollscope.store.read.reader import Reader
 from rollscope.store.seal.compact import compact
 from rollscope.store.seal.segment import seal
+from rollscope.store.units import INFO, UnitInfo, file_sum, write_info
 
 FILES = [
     *(f"merged/1/*/{table}.parquet" for table in TABLES),
@@ -112,8 +116,62 @@ def test_damage_in_any_region_of_a_file_is_named_and_costs_only_that_file(
 
 
 def test_an_error_of_a_library_below_the_engine_is_of_a_file() -> None:
-    """'Out of buffer' names no file and has no kind of its own."""
-    from rollscope.store.engine import is_of_a_file
-
+    """'Out of buffer' names no file and has no kind of its own. All these were met."""
     assert is_of_a_file(duckdb.Error("Out of buffer"))
+    assert is_of_a_file(duckdb.InvalidInputException("Map keys must be unique."))
     assert not is_of_a_file(duckdb.BinderException("no such column"))
+
+
+def uncompressed(segment: Path, table: str) -> Path:
+    """A table of a segment, written again so that its texts can be found in its bytes."""
+    path, info = segment / f"{table}.parquet", small.load(segment / INFO, UnitInfo)
+    plain = path.with_suffix(".plain")
+    duckdb.execute(f"COPY (FROM '{path}') TO '{plain}' (FORMAT parquet, COMPRESSION uncompressed)")
+    plain.rename(path)
+    info.files[path.name] = file_sum(path)
+    write_info(segment, info)
+    return path
+
+
+def test_a_text_that_became_no_utf8_is_damage(tmp_path: Path) -> None:
+    """The engine checks the letters of texts, but not of JSON: Python cannot take them."""
+    hurt, whole = LogFile(tmp_path, writer="w1"), LogFile(tmp_path, writer="w2")
+    hurt.log(*rollouts(2, "lost", meta={"lang": "needle"}))
+    whole.log(*rollouts(2, "kept"))
+    for log in (hurt, whole):
+        seal(log.directory, log.name)
+    path = uncompressed(hurt.directory / "segments" / hurt.name, "rollouts")
+    data = path.read_bytes()
+    for ask in (
+        lambda store: [row.id for row in store.rollouts()],
+        lambda store: [row.id for some in store.search("answer") for row in some.rows],
+        lambda store: [row[0] for row in store.sql("SELECT id, meta FROM rollouts").fetchall()],
+        lambda store: [r.rollout.id for r in store.through(["lost0", "kept0", "kept1"])],
+    ):
+        path.write_bytes(data)
+        store = rollscope.open(tmp_path)
+        path.write_bytes(data.replace(b"needle", b"n\xb8edle"))
+        assert store.rollouts().count() == 4
+        try:
+            found = ask(store)
+        finally:
+            store.close()
+        assert sorted(found) == ["kept0", "kept1"]
+    with Reader(tmp_path) as reader:
+        assert any(str(path) in finding.text for finding in examine(reader, deep=True))
+
+
+def test_a_file_that_was_replaced_under_an_open_reader_costs_only_itself(tmp_path: Path) -> None:
+    """By one with other columns: the engine then speaks of columns, and of no file."""
+    logs = [LogFile(tmp_path, writer=f"w{n}") for n in range(2)]
+    for log in logs:
+        log.log(*rollouts(2, log.name))
+        seal(log.directory, log.name)
+    segment = logs[0].directory / "segments" / logs[0].name
+    with contextlib.closing(rollscope.open(tmp_path)) as store:
+        assert store.rollouts().count() == 4
+        shutil.copy(segment / "metrics.parquet", segment / "rollouts.parquet")
+        assert [row.id for row in store.rollouts(order="id")] == ["w1-00", "w1-01"]
+        assert str(segment / "rollouts.parquet") in str(store.reader.problems())
+        with pytest.raises(duckdb.BinderException):
+            store.sql("SELECT nothing FROM rollouts")

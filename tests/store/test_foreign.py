@@ -23,7 +23,7 @@ from rollscope.store.writers import WriterInfo, write_info
 @pytest.fixture(autouse=True)
 def nothing_hangs() -> Iterator[None]:
     """A look that never ends becomes an error."""
-    signal.alarm(120)
+    signal.alarm(600)
     yield
     signal.alarm(0)
 

@@ -41,11 +41,17 @@ class Engine:
             cursor = self.reader.cursor()
             return cursor, cursor.execute(sql.text, params).fetchmany(size)
 
+        from rollscope.store.engine import FAILURES
+
+        since = self.reader.version
         cursor, batch = self.reader.reading(begun)
         try:
             while batch:
                 yield batch
                 batch = cursor.fetchmany(size)
+        except FAILURES as error:  # rows were given already: the next question leaves the file out
+            self.reader.recovers(error, since)
+            raise
         finally:
             cursor.close()
 

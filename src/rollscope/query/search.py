@@ -59,6 +59,8 @@ class Search:
     def __iter__(self) -> Iterator[Found]:
         import duckdb
 
+        from rollscope.store.engine import FAILURES
+
         while True:
             since = self._engine.reader.version
             try:
@@ -68,7 +70,7 @@ class Search:
                 if not self._cancelled:
                     raise
                 return
-            except (duckdb.Error, FileNotFoundError) as error:
+            except FAILURES as error:
                 # A file went away: search again over the new ones. Reported rows are not reported
                 # again.
                 if not self._engine.reader.recovers(error, since):

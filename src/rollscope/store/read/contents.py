@@ -223,10 +223,10 @@ class Contents:
         runs = list(self._watching.runs)
         return [(run, info) for run in runs for info in writers.read_infos(run).values()]
 
-    def find_broken(self, said: str) -> bool:
+    def find_broken(self, said: str, *, at_sight: bool = False) -> bool:
         """Read the files that the error names, or all, and leave out those that cannot be.
 
-        Returns whether there are any.
+        Returns whether there are any. `at_sight`: of each file, look at the two ends only.
         """
         files = {
             unit.file(table): unit.info.files.get(unit.file(table).name)
@@ -235,7 +235,7 @@ class Contents:
         }
         count = len(self._watching.broken)
         for path in [path for path in files if str(path) in said] or files:
-            why = damage(self._db, path, files[path])
+            why = damage(self._db, path, files[path], at_sight=at_sight)
             if why is not None:
                 self._watching.broken[str(path)] = f"{why}; not shown"
         return len(self._watching.broken) > count

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import duckdb
 from duckdb import DuckDBPyConnection
 
 from ...model.schema import DERIVED
@@ -31,7 +30,7 @@ from ..derived import (
     read,
 )
 from ..derived_merge import KEY, UNIT
-from ..engine import is_of_a_file
+from ..engine import FAILURES
 from ..fold import LAST_FACT
 from ..scans import damage
 from ..tables import literal, one
@@ -123,9 +122,9 @@ class Found:
                 self._make_views([unit for found in units.values() for unit in found.values()])
             found = bool(one(self._db, "SELECT count(*) FROM flags.found"))
             self._db.commit()
-        except duckdb.Error as error:
+        except FAILURES:
             self._undo()
-            if is_of_a_file(error) and self._find_broken(changed.values()):
+            if self._find_broken(changed.values()):
                 return self.refresh()
             raise
         except BaseException:
@@ -141,15 +140,15 @@ class Found:
         self._said.clear()
         self._marks.clear()
 
-    def find_broken(self) -> bool:
+    def find_broken(self, *, at_sight: bool = False) -> bool:
         """Read every file and leave out those that cannot be. Are there any new ones?"""
-        return self._find_broken(self.units.values())
+        return self._find_broken(self.units.values(), at_sight)
 
-    def _find_broken(self, units: Iterable[dict[str, DerivedUnit]]) -> bool:
+    def _find_broken(self, units: Iterable[dict[str, DerivedUnit]], at_sight: bool = False) -> bool:
         found = set()
         for unit in (unit for of_run in units for unit in of_run.values()):
-            files = (unit.file(table) for table in DERIVED)
-            if any(damage(self._db, path, unit.info.files.get(path.name)) for path in files):
+            said = {unit.file(table): unit.info.files.get(f"{table}.parquet") for table in DERIVED}
+            if any(damage(self._db, path, said[path], at_sight=at_sight) for path in said):
                 found.add(str(unit.directory))
         found -= self._broken
         self._broken |= found

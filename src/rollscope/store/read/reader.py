@@ -29,7 +29,15 @@ from duckdb import DuckDBPyConnection
 from ...model import Message, Rollout, Span
 from ...model.schema import DERIVED
 from .. import paths, writers
-from ..engine import clean_up, configuration, confine, connect, is_of_a_file, scratch
+from ..engine import (
+    FAILURES,
+    clean_up,
+    configuration,
+    confine,
+    connect,
+    is_of_a_file,
+    scratch,
+)
 from ..runs import RunInfo
 from ..scans import damage
 from ..tables import one
@@ -127,7 +135,7 @@ class Reader:
                 # A client that may leave gets its own connection, so that only its query is
                 # interrupted.
                 return work(self.connection if current() is None else self.cursor())
-            except (duckdb.Error, FileNotFoundError) as error:
+            except FAILURES as error:
                 if attempt == _TRIES - 1 or not self.recovers(error, version):
                     raise
         raise AssertionError("unreachable")
@@ -135,7 +143,8 @@ class Reader:
     def recovers(self, error: Exception, since: int) -> bool:
         """A query failed: may it succeed over what the store is now? `since` is the `version`
         at which it began."""
-        return is_of_a_file(error) and self._recover(error, since)
+        of_columns = isinstance(error, duckdb.BinderException)  # another file in the place of one?
+        return (of_columns or is_of_a_file(error)) and self._recover(error, since)
 
     def get(self, id: str) -> Rollout | None:
         """A whole rollout, late facts folded in. Opens only the files that hold it."""
@@ -277,7 +286,7 @@ class Reader:
                 try:
                     is_news = self._contents.refresh() or is_news
                     return self.found.refresh() or is_news
-                except (FileNotFoundError, duckdb.Error) as error:
+                except FAILURES as error:
                     is_moved = isinstance(error, (FileNotFoundError, duckdb.IOException))
                     if attempt == _TRIES - 1 or (not is_moved and not self._is_broken(error)):
                         raise
@@ -301,4 +310,7 @@ class Reader:
 
     def _is_broken(self, error: Exception) -> bool:
         """Was it a damaged file that nobody knew of? From now on it is not shown."""
-        return self.found.find_broken() or self._contents.find_broken(str(error))
+        at_sight = not is_of_a_file(error)
+        return self.found.find_broken(at_sight=at_sight) or self._contents.find_broken(
+            str(error), at_sight=at_sight
+        )

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-import duckdb
 from duckdb import DuckDBPyConnection
 
+from ..engine import FAILURES
 from ..tables import StoredRow, columns, rows
 from ..units import Unit
 from .bodies import OF_BODIES, StoredRollout, stored
@@ -46,7 +46,7 @@ def streamed(reader: Reader, ids: Sequence[str]) -> Iterator[StoredRollout]:
             yield found
     except _OutOfOrder:
         pass
-    except (duckdb.Error, FileNotFoundError) as error:
+    except FAILURES as error:
         if not reader.recovers(error, since):
             raise
     yield from outgoing(reader, left, has_tags=False)
