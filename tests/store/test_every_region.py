@@ -175,3 +175,19 @@ def test_a_file_that_was_replaced_under_an_open_reader_costs_only_itself(tmp_pat
         assert str(segment / "rollouts.parquet") in str(store.reader.problems())
         with pytest.raises(duckdb.BinderException):
             store.sql("SELECT nothing FROM rollouts")
+
+
+@pytest.mark.parametrize("table", ["rollouts", "messages", "facts"])
+def test_the_doctor_tells_what_it_finds_damaged_while_it_asks(tmp_path: Path, table: str) -> None:
+    """At first sight the file is good: its two ends are."""
+    log, other = LogFile(tmp_path), LogFile(tmp_path, writer="other")
+    for one in (log, other):
+        one.log(*rollouts(2, one.name))
+        one.facts(Fact(rollout=f"{one.name}0", name="advantage", value=2.0, time=1.0))
+        seal(one.directory, one.name)
+    path = log.directory / "segments" / log.name / f"{table}.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(200) + data[204:])
+    with Reader(tmp_path) as reader:
+        said = "\n".join(finding.text for finding in examine(reader) if finding.level == "error")
+        assert str(path) in said and other.name not in said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -57,15 +57,22 @@ def examine(reader: Reader, *, deep: bool = False) -> Iterator[Finding]:
         yield from _cut(run)
         yield from _carried(run, counts)
         yield from _sinks(run)
-    for problem in reader.problems():
+    asked = [
+        *_orphans(reader),
+        *_left_out(reader),
+        *_doubles(reader),
+        *_launches(reader, infos),
+        *_misfits(reader),
+    ]
+    for problem in reader.problems():  # also those that were met while we asked
         yield Finding("error", f"{problem.path}: {problem.text}")
     for path, why in (unread | (reader.damage() if deep else {})).items():
         yield Finding("error", f"{path}: {why}")
-    yield from _orphans(reader)
-    yield from _left_out(reader)
-    yield from _doubles(reader)
-    yield from _launches(reader, infos)
-    yield from _misfits(reader)
+    yield from asked
+
+
+def _rows(reader: Reader, sql: str) -> list[tuple[Any, ...]]:
+    return reader.reading(lambda db: db.execute(sql).fetchall())
 
 
 def _trainers() -> Iterator[Finding]:
@@ -85,8 +92,7 @@ def _trainers() -> Iterator[Finding]:
 def _found(reader: Reader) -> dict[str, int]:
     """How many rollouts of each writer can be read. A writer that ended without finishing counted
     them only up to its last heartbeat."""
-    counts = reader.connection.execute("SELECT writer, count(*) FROM rollouts GROUP BY writer")
-    return dict(counts.fetchall())
+    return dict(_rows(reader, "SELECT writer, count(*) FROM rollouts GROUP BY writer"))
 
 
 def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
@@ -245,11 +251,12 @@ def _state(info: WriterInfo) -> str:
 
 def _orphans(reader: Reader) -> Iterator[Finding]:
     """Facts whose rollout never showed up."""
-    found = reader.connection.execute(
+    (found,) = _rows(
+        reader,
         "SELECT count(*), count(DISTINCT f.rollout), min(f.rollout) FROM facts f "
-        "WHERE NOT EXISTS (SELECT 1 FROM rollouts r WHERE r.id = f.rollout)"
-    ).fetchone()
-    if found and found[0]:
+        "WHERE NOT EXISTS (SELECT 1 FROM rollouts r WHERE r.id = f.rollout)",
+    )
+    if found[0]:
         yield Finding(
             "warning",
             f"{found[0]:,} facts about {found[1]:,} rollouts that were never logged, "
@@ -260,7 +267,7 @@ def _orphans(reader: Reader) -> Iterator[Finding]:
 
 def _left_out(reader: Reader) -> Iterator[Finding]:
     """Facts that are shown nowhere, because there is no place that could hold them."""
-    for kind, why, count, example in reader.connection.execute(left_out()).fetchall():
+    for kind, why, count, example in _rows(reader, left_out()):
         yield Finding(
             "warning",
             f"{count:,} {kind} facts {why}, e.g. of {example}; they are kept, but not shown",
@@ -269,10 +276,11 @@ def _left_out(reader: Reader) -> Iterator[Finding]:
 
 def _doubles(reader: Reader) -> Iterator[Finding]:
     """Rollouts that were logged more than once under one id."""
-    found = reader.connection.execute(
-        "SELECT count(*), min(id) FROM (SELECT id FROM rollouts GROUP BY id HAVING count(*) > 1)"
-    ).fetchone()
-    if found and found[0]:
+    (found,) = _rows(
+        reader,
+        "SELECT count(*), min(id) FROM (SELECT id FROM rollouts GROUP BY id HAVING count(*) > 1)",
+    )
+    if found[0]:
         yield Finding(
             "warning",
             f"{found[0]:,} ids were logged more than once, e.g. {found[1]}",
@@ -288,10 +296,11 @@ def _launches(reader: Reader, infos: Iterable[WriterInfo]) -> Iterator[Finding]:
         logged[info.project, info.run, info.launch] += info.counters.recorded
         if info.finished is None:
             unknown.add((info.project, info.run, info.launch))
-    found = reader.connection.execute(
+    found = _rows(
+        reader,
         "SELECT project, run, launch, count(*), count(*) FILTER (NOT superseded) "
-        "FROM rollouts GROUP BY ALL ORDER BY min(time)"
-    ).fetchall()
+        "FROM rollouts GROUP BY ALL ORDER BY min(time)",
+    )
     counts = {(p, r, launch): (there, shown) for p, r, launch, there, shown in found}
     for place, number in logged.items():
         there = counts.get(place, (0, 0))[0]
@@ -311,11 +320,12 @@ _MOST_LAUNCHES = 5
 
 def _shared_steps(reader: Reader, counts: Mapping[Launch, tuple[int, int]]) -> Iterator[Finding]:
     """Steps that several launches made: a restart repeated them, or a script ran again."""
-    rows = reader.connection.execute(
+    rows = _rows(
+        reader,
         "SELECT project, run, min(step), max(step), count(*), max(n) FROM ("
         "  SELECT project, run, split, step, count(DISTINCT launch) AS n FROM rollouts "
-        "  WHERE step IS NOT NULL GROUP BY ALL HAVING n > 1) GROUP BY ALL ORDER BY 1, 2"
-    ).fetchall()
+        "  WHERE step IS NOT NULL GROUP BY ALL HAVING n > 1) GROUP BY ALL ORDER BY 1, 2",
+    )
     for project, run, first, last, steps, launches in rows:
         where = f"step {first}" if first == last else f"{steps} steps between {first} and {last}"
         own = [(name, *n) for (p, r, name), n in counts.items() if (p, r) == (project, run)]
@@ -336,10 +346,11 @@ def _shared_steps(reader: Reader, counts: Mapping[Launch, tuple[int, int]]) -> I
 def _misfits(reader: Reader) -> Iterator[Finding]:
     """Streams whose length is not that of their message's tokens: they would be shifted."""
     wrong = " OR ".join(f"len({n}) <> len(token_ids)" for n in (*KNOWN_STREAMS, "token_ends"))
-    found = reader.connection.execute(
-        f"SELECT count(*), min(rollout) FROM messages WHERE token_ids IS NOT NULL AND ({wrong})"
-    ).fetchone()
-    if found and found[0]:
+    (found,) = _rows(
+        reader,
+        f"SELECT count(*), min(rollout) FROM messages WHERE token_ids IS NOT NULL AND ({wrong})",
+    )
+    if found[0]:
         yield Finding(
             "warning",
             f"{found[0]:,} messages have a stream of another length than their tokens, "

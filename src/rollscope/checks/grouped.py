@@ -8,9 +8,10 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
+from duckdb import DuckDBPyConnection
 
 from ..query import Store
-from ..store.tables import rows
+from ..store.tables import StoredRow, rows
 from .habits import Habits, habits
 from .look import Panel
 from .subject import Member, OneGroup
@@ -33,27 +34,35 @@ def look_at_groups(
     project, run = groups[0].place
     usual = habits(store, groups[0].place)
     algorithms: dict[str, Mapping[str, Any]] = {}
-    with store.reader.cursor() as db:
-        db.execute("CREATE TEMP TABLE todo (id VARCHAR, number INTEGER, place INTEGER)")
-        db.execute(
-            "INSERT INTO todo SELECT unnest(ids), number, generate_subscripts(ids, 1) FROM "
-            "(SELECT unnest(?::VARCHAR[][]) AS ids, unnest(range(?)) AS number)",
-            [[group.ids for group in groups], len(groups)],
-        )
-        names = ", ".join(f'r."{name}"' for name in COLUMNS)
-        found = rows(
-            db,
-            f"SELECT t.number, c.found, c.unobserved, c.digest, {names} FROM todo t "
-            "JOIN rollouts r ON r.id = t.id JOIN flags.rows c ON c.rollout = t.id "
-            "WHERE c.subject = 'rollout' ORDER BY t.number, t.place",
-        )
-        for number, members in groupby(found, key=itemgetter("number")):
-            together = list(members)
-            launch = together[0]["launch"]
-            if launch not in algorithms:
-                told = store.algorithm(run, launch, project=project)
-                algorithms[launch] = {} if told is None else msgspec.to_builtins(told)
-            yield from _of_group(groups[number], together, usual, panel, algorithms[launch])
+    for number, members in groupby(_members(store, groups), key=itemgetter("number")):
+        together = list(members)
+        launch = together[0]["launch"]
+        if launch not in algorithms:
+            told = store.algorithm(run, launch, project=project)
+            algorithms[launch] = {} if told is None else msgspec.to_builtins(told)
+        yield from _of_group(groups[number], together, usual, panel, algorithms[launch])
+
+
+def _members(store: Store, groups: Sequence[UnlookedGroup]) -> list[StoredRow]:
+    """The rows of all members, with what was found in each, group by group."""
+    names = ", ".join(f'r."{name}"' for name in COLUMNS)
+    sql = (
+        f"SELECT t.number, c.found, c.unobserved, c.digest, {names} FROM todo t "
+        "JOIN rollouts r ON r.id = t.id JOIN flags.rows c ON c.rollout = t.id "
+        "WHERE c.subject = 'rollout' ORDER BY t.number, t.place"
+    )
+
+    def asked(db: DuckDBPyConnection) -> list[StoredRow]:
+        with db.cursor() as own:
+            own.execute("CREATE TEMP TABLE todo (id VARCHAR, number INTEGER, place INTEGER)")
+            own.execute(
+                "INSERT INTO todo SELECT unnest(ids), number, generate_subscripts(ids, 1) FROM "
+                "(SELECT unnest(?::VARCHAR[][]) AS ids, unnest(range(?)) AS number)",
+                [[group.ids for group in groups], len(groups)],
+            )
+            return list(rows(own, sql))
+
+    return store.reader.reading(asked)
 
 
 def _of_group(
