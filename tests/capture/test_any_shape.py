@@ -172,6 +172,13 @@ def test_any_value_in_any_field_is_read_back_or_told(
         assert sum(run.counters.dropped.values()) == 1
 
 
+def test_a_stream_with_an_odd_name_costs_nothing_else(own_store: Path) -> None:
+    tokens = Tokens(ids=[1], streams={"a\ud800": [0.5]})
+    got, _ = back(own_store, Rollout(messages=[Message(role="assistant", tokens=tokens)]))
+    found = got.messages[0].tokens
+    assert found is not None and list(found.streams) == ["a\ufffd"]
+
+
 def test_tokens_given_as_a_dict(own_store: Path) -> None:
     tokens: Any = {"ids": [1, 2], "logprob": [-1.0, -2.0]}
     message = Message(role="assistant", content="x", tokens=tokens)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 from store_logs import LogFile, header, rollouts
 
+import rollscope
 from rollscope.model import Rollout
 from rollscope.model.schema import TABLES, VERSION
 from rollscope.store import frames
@@ -181,6 +183,37 @@ def test_values_that_do_not_fit_cost_only_themselves(tmp_path: Path) -> None:
         assert reader.get("a") == Rollout(
             id="a", task="7", project="p", run="r", launch="launch", worker="worker-0"
         )
+
+
+ODD_JSON = [
+    b"5", b'"x"', b"[1]", b"[null]", b'{"a":1}', b'[{"type":5,"end":"x"}]', b'[{"name":[],"id":1}]',
+    b'[{"type":"text","end":-1,"call":"x"}]', b'{"x":%b}' % (b"[" * 5000 + b"]" * 5000),
+]  # fmt: skip
+
+
+def test_json_of_any_shape_costs_only_itself(tmp_path: Path) -> None:
+    """As other programs may write it. What we record is not nested deeper than 100."""
+    log = LogFile(tmp_path)
+    keys = b"parts", b"tool_calls", b"state", b"meta"
+    messages = [b'{"role":"user","%b":%b}' % (key, odd) for key in keys for odd in ODD_JSON]
+    spans = [b'{"inputs":%b,"meta":%b}' % (odd, odd) for odd in ODD_JSON]
+    for n, odd in enumerate(ODD_JSON):
+        log.append([b'{"rollout":{"id":"r%d","meta":%b,"environment":%b}}' % (n, odd, odd)])
+    log.append([b'{"rollout":{"id":"m","messages":[%b],"spans":[%b]}}'
+                % (b",".join(messages), b",".join(spans))])  # fmt: skip
+    log.append([b'{"facts":[{"rollout":"m","name":"note","value":%b,"time":1}]}' % odd
+                for odd in ODD_JSON])  # fmt: skip
+    with closing(rollscope.open(tmp_path)) as store:
+        ids = [row.id for row in store.rollouts()]
+        assert len(ids) == len(ODD_JSON) + 1
+        assert [one.rollout for one in store.through(ids)] == [store.get(id) for id in ids]
+        assert all(isinstance(store.get(id).meta, dict) for id in ids)
+        whole = store.get("m")
+        assert (len(whole.messages), len(whole.spans)) == (len(messages), len(spans))
+        assert all(isinstance(m.meta, dict) for m in (*whole.messages, *whole.spans))
+        assert len(store.notes("m")) == len(ODD_JSON) and store.outline("m")
+        store.named_keys()
+        list(store.search("nothing"))
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "x.jsonl.zst", ".hidden"])

@@ -34,6 +34,7 @@ from . import chat
 from .arrays import Arrays, arrays_json, frozen, nbytes
 from .known import known
 from .normalise import finite, normalise, normalise_fact, plain
+from .normalise import text as clean
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
 from .schema import FIELDS, MESSAGES, SPANS, Column
 from .tokens import Tokens, detached
@@ -282,7 +283,7 @@ _holes = _Holes()
 def _hole(value: Any) -> Any:
     """Called by msgspec for what it does not know. Only tokens are ours; the rest is slow."""
     if type(value) is Tokens:
-        arrays = {name: frozen(values) for name, values in value.streams.items()}
+        arrays = {clean(name): frozen(values) for name, values in value.streams.items()}
         if value.ends is not None:
             arrays["ends"] = frozen(value.ends)
         if value.ids is not None:
@@ -366,6 +367,7 @@ def join_parts(text: str, rows: list[dict[str, Any]]) -> list[Part]:
             parts.append(chat.part(row))
             continue
         end = row.get("end")
+        end = end if type(end) is int else None
         piece = None if end is None else text[start:end]
         start = start if end is None else end
         fields = {k: v for k, v in _worded(row).items() if k != "end"}

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollscope.store.read.records import from_json
+
 from .compile import Query
 from .engine import Engine, select
 from .keys import Asked, written
@@ -60,7 +62,7 @@ def named_keys(engine: Engine, query: Query) -> list[NamedKey]:
     for rewards, meta in rows:
         for name, value in (rewards or {}).items():
             found.setdefault(("rewards", name), []).append(value)
-        data = msgspec.json.decode(meta) if meta else None
+        data = from_json(meta)
         for name, value in _leaves(data if isinstance(data, dict) else {}):
             found.setdefault(("meta", name), []).append(value)
     order = {"rewards": 0, "meta": 1}

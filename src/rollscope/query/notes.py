@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from rollscope.store.read.records import from_json
+
 from .engine import Engine
 from .sql import Sql
 
@@ -31,7 +33,6 @@ def notes(engine: Engine, id: str) -> list[Note]:
     """All notes, and of each label and flag of a message the last word."""
     held: dict[Any, Note] = {}
     for place, (name, value, *rest) in enumerate(engine.rows(Sql(_SAID, (id,)))):
-        known = None if value is None else msgspec.json.decode(value)
-        note = Note(name, known, *rest)
+        note = Note(name, from_json(value), *rest)
         held[place if name == "note" else (name, note.message)] = note
     return list(held.values())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rollscope.model import Rollout, show
 from rollscope.model.schema import ROLLOUTS
+from rollscope.store.read.records import from_json
 
 _JSON = {column.name for column in ROLLOUTS if column.type == "JSON"}
 
@@ -39,7 +38,7 @@ class Row:
 
     def __init__(self, columns: Sequence[str], values: Sequence[Any]) -> None:
         self._values = {
-            name: msgspec.json.decode(value) if name in _JSON and value is not None else value
+            name: from_json(value) if name in _JSON else value
             for name, value in zip(columns, values, strict=True)
         }
 

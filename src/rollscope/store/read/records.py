@@ -25,9 +25,9 @@ def to_rollout(row: StoredRow, messages: list[Message], spans: list[Span]) -> Ro
     """A whole rollout out of the `HEAD` of its thin row and its bodies."""
     fields: dict[str, Any] = {name: row[name] for name in _NAMES}
     for name in _JSONS:
-        fields[name] = _json(fields[name])
+        fields[name] = from_json(fields[name])
     for name in _DICTS:
-        fields[name] = {} if fields[name] is None else fields[name]
+        fields[name] = _mapping(fields[name])
     return Rollout(**fields, messages=messages, spans=spans, error=_error(row))
 
 
@@ -39,22 +39,22 @@ def to_message(row: StoredRow) -> Message:
         parent = -1  # it begins a conversation of its own
     content: Any = row["text"]
     if row["parts"] is not None:
-        content = join_parts(content or "", _json(row["parts"]))
+        content = join_parts(content or "", _listed(row["parts"]))
     return Message(
         role="unknown" if row["role"] is None else row["role"],
         content=content,
         parent=parent,
         name=row["name"],
-        tool_calls=[to_call(call) for call in _json(row["tool_calls"]) or []],
+        tool_calls=[to_call(call) for call in _listed(row["tool_calls"])],
         tool_call_id=row["tool_call_id"],
         sampled=row["sampled"],
         tokens=_tokens(row),
         stop_reason=row["stop_reason"],
         reward=row["reward"],
-        state=_json(row["state"]),
+        state=from_json(row["state"]),
         start=row["start"],
         end=row["end"],
-        meta=_json(row["meta"]) or {},
+        meta=_mapping(from_json(row["meta"])),
     )
 
 
@@ -63,13 +63,13 @@ def to_span(row: StoredRow) -> Span:
         name=row["name"] or "",
         id=row["id"],
         parent=row["parent"],
-        inputs=_json(row["inputs"]),
-        outputs=_json(row["outputs"]),
+        inputs=from_json(row["inputs"]),
+        outputs=from_json(row["outputs"]),
         error=_error(row),
         start=row["start"],
         end=row["end"],
         message=row["message"],
-        meta=_json(row["meta"]) or {},
+        meta=_mapping(from_json(row["meta"])),
     )
 
 
@@ -80,7 +80,7 @@ def to_facts(rows: Iterable[StoredRow]) -> list[tuple[Fact, str]]:
             Fact(
                 rollout=row["rollout"],
                 name=row["name"],
-                value=_json(row["value"]),
+                value=from_json(row["value"]),
                 stream=row["stream"],
                 message=row["message"],
                 author=row["author"],
@@ -108,5 +108,24 @@ def _error(row: StoredRow) -> Error | None:
     return Error(kind=kind, type=type, text=text)
 
 
-def _json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+def from_json(text: str | None) -> Any:
+    """The value of a JSON column. One that another program nested too deep to be taken apart stays
+    a text."""
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except RecursionError:
+        return text
+
+
+def _mapping(found: Any) -> dict[str, Any]:
+    """What other programs wrote where a mapping belongs is its `value`, as if it was logged."""
+    if isinstance(found, dict):
+        return found
+    return {} if found is None else {"value": found}
+
+
+def _listed(text: str | None) -> list[Any]:
+    found = from_json(text)
+    if isinstance(found, list):
+        return found
+    return [] if found is None else [found]
