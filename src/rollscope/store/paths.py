@@ -89,7 +89,9 @@ def read_run(directory: Path) -> RunFile | None:
         return None
 
 
-def entries(directory: Path, problems: dict[str, str] | None = None) -> list[os.DirEntry[str]]:
+def entries(
+    directory: str | os.PathLike[str], problems: dict[str, str] | None = None
+) -> list[os.DirEntry[str]]:
     """What lies in a directory, by name, without unfinished work.
 
     Why it cannot be listed is told in `problems`.
@@ -101,7 +103,7 @@ def entries(directory: Path, problems: dict[str, str] | None = None) -> list[os.
         return []
     except OSError as error:
         if problems is not None:
-            problems[str(directory)] = f"cannot be listed ({error.strerror}); ignored"
+            problems[os.fspath(directory)] = f"cannot be listed ({error.strerror}); ignored"
         return []
     return sorted(finished, key=lambda entry: entry.name)
 
