@@ -183,3 +183,12 @@ def test_over_ssh_one_line_forwards_the_port(monkeypatch: pytest.MonkeyPatch) ->
     text = welcome("127.0.0.1", 7373, None)
     assert "ssh -N -L 7373:localhost:7373 ada@10.0.0.9" in text
     assert address("::1", 7, None) == "http://[::1]:7/"
+
+
+def test_a_link_for_others_does_not_lead_to_their_own_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("socket.getfqdn", lambda: "localhost.localdomain")
+    monkeypatch.setattr("socket.gethostname", lambda: "node-7")
+    assert "http://node-7:80/login?token=t" in welcome("0.0.0.0", 80, "t")
+    assert "http://localhost:80/" in welcome("127.0.0.1", 80, None)

@@ -137,9 +137,16 @@ def address(host: str, port: int, token: str | None, query: str = "") -> str:
     return f"http://{name}:{port}/" + (f"?q={quote(query)}" if query else "")
 
 
+def _name() -> str:
+    """This machine, as others call it. Where /etc/hosts says nothing better its full name is
+    localhost, which on any other machine is that one."""
+    full = socket.getfqdn()
+    return socket.gethostname() if full.partition(".")[0] == "localhost" else full
+
+
 def welcome(host: str, port: int, token: str | None, query: str = "") -> str:
     """What is printed at the start; over SSH, with the line that forwards the port."""
-    shown = "localhost" if is_loopback(host) else socket.getfqdn()
+    shown = "localhost" if is_loopback(host) else _name()
     lines = [f"rollscope: {address(shown, port, token, query)}   (Ctrl-C ends it)"]
     if "SSH_CONNECTION" in os.environ and is_loopback(host):
         machine = os.environ["SSH_CONNECTION"].split()[2]
