@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from server import many
 from server.conftest import Served, serving
 
-from .pages import Look, Shoot, at_rest, param, ready
+from .pages import Look, Shoot, at_rest, eventually, param, ready
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +160,105 @@ def test_twenty_models_by_five_hundred_tasks_are_scrolled_both_ways(
         expect(grid.get_by_role("link", name="model-19")).to_be_in_viewport()
         shoot(page, "matrix-large")
         assert page.wrong == []
+
+
+def test_most_of_a_small_screen_belongs_to_the_transcript(
+    runs_site: Served, look: Look, shoot: Shoot
+) -> None:
+    page = ready(look(f"{runs_site.url}/?q={LONG}", width=1024, height=768))
+    at_rest(page)
+    expect(page.locator(".ribbon svg")).to_be_visible()
+    height = page.locator(".cards").bounding_box()["height"]
+    assert height >= 768 * 2 / 3
+    shoot(page, "small")
+    assert page.wrong == []
+
+
+def test_the_ribbon_of_many_runs_can_be_read(runs_site: Served, look: Look, shoot: Shoot) -> None:
+    page = ready(look(f"{runs_site.url}/?q={LONG}"))
+    at_rest(page)
+    ribbon = page.get_by_role("region", name="Steps")
+    lanes = ribbon.locator(".lane .name")
+    expect(lanes).to_have_count(5)
+    expect(lanes.nth(0)).to_contain_text("qwen3-4b-grpo-lr1e-6-kl0-seed0")
+    assert lanes.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
+    axis = ribbon.locator("svg text")
+    assert {"0", "1", "100"} <= set(axis.all_text_contents())  # of both axes
+    lines = ribbon.locator("path.mean")
+    smooth = lines.first.get_attribute("d")
+    ribbon.get_by_role("combobox", name="Smoothing").select_option("1")
+    expect(page).to_have_url(re.compile("smooth=1"))
+    expect(lines.first).not_to_have_attribute("d", smooth)
+    plot = ribbon.get_by_role("slider")
+    low = plot.bounding_box()["height"]
+    ribbon.get_by_role("combobox", name="Smoothing").blur()
+    page.keyboard.press("R")
+    expect(page).to_have_url(re.compile("ribbon=tall"))
+    eventually(lambda: plot.bounding_box()["height"] > 2 * low)
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    said = ribbon.get_by_text(re.compile(r"20 rollouts · .*dead groups"))
+    expect(said).to_be_visible()
+    covered = lines.evaluate_all(
+        "all => Math.max(...all.map(l => l.getBoundingClientRect().bottom))"
+    )
+    assert said.bounding_box()["y"] >= covered  # below the lines
+    expect(ribbon.locator(".here-value b")).to_have_count(5)
+    shoot(page, "ribbon-tall")
+    ribbon.get_by_role("button", name="Fold ribbon").click()
+    expect(plot).to_have_count(0)
+    ribbon.get_by_role("button", name=re.compile("steps 0 … 199")).click()
+    expect(plot).to_be_visible()
+    assert page.wrong == []
+
+
+def test_panels_are_resized_and_fold(runs_site: Served, look: Look, shoot: Shoot) -> None:
+    page = ready(look(f"{runs_site.url}/?q={LONG}"))
+    at_rest(page)
+    panel = page.get_by_role("complementary", name="Selection")
+    width = panel.bounding_box()["width"]
+    edge = page.get_by_role("separator", name="Size of list")
+    edge.focus()
+    page.keyboard.press("ArrowRight")
+    eventually(lambda: abs(panel.bounding_box()["width"] - width - 24) < 2)
+    facts = page.get_by_role("complementary", name="Facts")
+    narrow = facts.bounding_box()["width"]
+    box = page.get_by_role("separator", name="Size of facts").bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + 300)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 77, box["y"] + 300, steps=4)
+    page.mouse.up()
+    eventually(lambda: abs(facts.bounding_box()["width"] - narrow - 80) < 4)
+    page.reload()
+    ready(page)
+    eventually(lambda: abs(facts.bounding_box()["width"] - narrow - 80) < 4)  # it is kept
+    page.get_by_role("separator", name="Size of facts").dblclick()
+    eventually(lambda: abs(facts.bounding_box()["width"] - narrow) < 2)
+    page.keyboard.press("|")
+    expect(facts).to_have_count(0)
+    page.get_by_role("button", name="Hide list and facets").click()
+    expect(page).to_have_url(re.compile("list=no.*facts=no"))
+    expect(panel).to_have_count(0)
+    shoot(page, "folded")
+    page.get_by_role("button", name="Show facts").click()
+    page.get_by_role("button", name="Show list and facets").click()
+    expect(facts).to_be_visible()
+    expect(panel).to_be_visible()
+    assert page.wrong == []
+
+
+def test_rows_of_several_runs_say_which(runs_site: Served, look: Look) -> None:
+    page = ready(look(f"{runs_site.url}/?q={LONG}"))
+    rows = page.get_by_role("listbox", name="Rollouts").get_by_role("option")
+    expect(rows.locator(".run").first).to_have_text(re.compile(r"^…lr\de-6-kl\d-seed\d$"))
+    expect(page.get_by_role("button", name="5 runs ▾")).to_be_visible()
+    page.goto(f"{runs_site.url}/?s=table&q={LONG}")
+    head = page.get_by_role("group", name="Sort by")
+    expect(head.get_by_role("button").first).to_have_text("run")
+    one = "qwen3-4b-grpo-lr2e-6-kl1-seed1"
+    page.goto(f"{runs_site.url}/?q=run:{one}")
+    ready(page)
+    expect(page.get_by_role("button", name=f"{one} ▾")).to_be_visible()
+    expect(rows.first).to_be_visible()
+    expect(rows.locator(".run")).to_have_count(0)
+    assert page.wrong == []

@@ -143,6 +143,7 @@ def test_facets_and_histograms_filter(site: Served, look: Look) -> None:
     expect(page).to_have_url(re.compile("fate:dropped"))
     at_rest(page)  # bars of other rollouts stand elsewhere
     bars = page.get_by_role("group", name="step: drag to filter")
+    bars.scroll_into_view_if_needed()
     box = bars.bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + 10)
     page.mouse.down()

@@ -41,6 +41,27 @@ export const terms = topLevel;
 /** Of a query, the terms that say which runs it is about. */
 export const scopeOf = (q: string): string => terms(q).filter((piece) => /^(run|project|split|dataset|environment|launch):/.test(piece)).join(" ");
 
+/** Which of these runs a query is about, as far as its terms of project and run name them. */
+export function runsOf<R extends { project: string; run: string }>(q: string, runs: R[]): R[] {
+  const pieces = terms(q).filter((piece) => /^(run|project):[^<>/]+$/u.test(piece));
+  if (terms(q).includes("OR")) return runs;
+  const tests = pieces.map((piece) => {
+    const [key, list] = [piece.startsWith("run:") ? "run" : "project", piece.slice(piece.indexOf(":") + 1)] as const;
+    const names = new Set([...list.matchAll(/"((?:\\.|[^"\\])*)"|[^,]+/gu)].map(([bare, inside]) => inside?.replaceAll(/\\(.)/gu, "$1") ?? bare));
+    return (run: R): boolean => names.has(run[key]);
+  });
+  return runs.filter((run) => tests.every((test) => test(run)));
+}
+
+/** What names of runs do not share: all of them begin alike more often than not. */
+export function ownPart(name: string, names: string[]): string {
+  const others = names.filter((other) => other !== name);
+  let same = others.length ? name.length : 0;
+  for (const other of others) while (!other.startsWith(name.slice(0, same))) same--;
+  const cut = name.slice(0, same).search(/[^-_./\s]*$/u);
+  return cut > 6 ? `…${name.slice(cut)}` : name;
+}
+
 export const has = (q: string, piece: string): boolean => terms(q).includes(piece);
 
 /** Adds the term, or takes it away when it is there. */

@@ -3,6 +3,7 @@ import { LOCKED, WINDOW, type Api } from "../api/client";
 import type { Compared, Detail, Names, ShownNeighbours, RolloutRow, ListedRun, Status } from "../api/types";
 import { asCommand, asPython } from "../lib/asked";
 import type { Card } from "../lib/tree";
+import { ownPart, runsOf } from "../lib/query";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
 import { read, write, type Screen, type State } from "./url";
@@ -128,6 +129,19 @@ export class App {
     const compare = this.compared.old || !known.length ? this.s.compare : known;
     const asked = { ...this.s, id: this.id, compare, dir: this.status?.dir };
     return this.copy(as === "Python" ? asPython(asked) : asCommand(asked), as);
+  }
+
+  /** Of several runs, what each is called; a single one needs no name. */
+  readonly namesOfRuns = $derived.by(() => {
+    const runs = runsOf(this.s.q, this.runs);
+    const names = [...new Set(runs.map((run) => run.run))];
+    const several = new Set(runs.map((run) => run.project)).size > 1;
+    return new Map(runs.length < 2 ? [] : runs.map((run) => [JSON.stringify([run.project, run.run]), `${several ? `${run.project}/` : ""}${ownPart(run.run, names)}`]));
+  });
+
+  /** What a row says about its run; null: all rows are of one. */
+  runOf(row: { project: string | null; run: string | null }): string | null {
+    return this.namesOfRuns.get(JSON.stringify([row.project, row.run])) ?? null;
   }
 
   /** The rollout in sight: while a new one is being chosen, still the one before. */

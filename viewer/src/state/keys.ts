@@ -6,7 +6,7 @@ import type { RolloutRow } from "../api/types";
 import type { App } from "./app.svelte";
 import { putNth } from "./labels";
 import { pick as toggle } from "./picking";
-import type { State } from "./url";
+import { RIBBONS, type State } from "./url";
 
 export interface Key {
   keys: string[];
@@ -57,6 +57,8 @@ export const KEYS: { title: string; keys: Key[] }[] = [
       { keys: ["p"], does: "prompt: fold or unfold", act: (app) => app.fold("prompt", !app.folded("prompt", false)) },
       { keys: ["o"], does: "outline", act: (app) => app.go({ outline: !app.s.outline }, "replace") },
       { keys: ["\\"], does: "list and facets: show or hide", act: (app) => app.go({ list: !app.s.list }, "replace") },
+      { keys: ["|"], does: "facts: show or hide", act: (app) => app.go({ facts: !app.s.facts }, "replace") },
+      { keys: ["R"], does: "ribbon of steps: taller, folded, as usual", act: (app) => app.go({ ribbon: RIBBONS[(RIBBONS.indexOf(app.s.ribbon) + 1) % RIBBONS.length] ?? "" }, "replace") },
       { keys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"], shown: "1 … 9", does: "label with the n-th label, and go on", act: (app, key) => putNth(app, Number(key)) },
       { keys: ["l"], does: "label or note of one's own, and go on", act: (app) => void (app.dialog = app.status?.can_label ? "label" : "") },
     ],

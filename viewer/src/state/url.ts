@@ -9,6 +9,9 @@ export type Screen = (typeof SCREENS)[number];
 export const VIEWS = ["text", "raw", "tokens"] as const;
 export type View = (typeof VIEWS)[number];
 
+export const RIBBONS = ["", "tall", "folded"] as const;
+export type Ribbon = (typeof RIBBONS)[number];
+
 export interface State {
   screen: Screen;
   q: string;
@@ -36,12 +39,18 @@ export interface State {
   find: string;
   cols: Choice[];
   metric: string;
+  /** How tall the ribbon is. */
+  ribbon: Ribbon;
+  /** Steps that its lines are means of; null: by how many there are. */
+  smooth: number | null;
   /** What is folded and what is not, by place (`think:4`), where it is not as always. */
   folds: Record<string, boolean>;
   /** Is the outline shown? */
   outline: boolean;
   /** Are the list and the facets shown? */
   list: boolean;
+  /** Are the facts shown? */
+  facts: boolean;
   /** The span in sight: its place among those of the rollout, "" for the first, or "none". */
   span: string;
   /** Comparing: equal messages, too. */
@@ -83,9 +92,12 @@ export const EMPTY: State = {
   find: "",
   cols: COLUMNS,
   metric: "",
+  ribbon: "",
+  smooth: null,
   folds: {},
   outline: false,
   list: true,
+  facts: true,
   span: "",
   all: false,
   at: null,
@@ -136,9 +148,12 @@ export function read(search: string): State {
     find: p.get("find") ?? "",
     cols: cols.length ? cols : COLUMNS,
     metric: p.get("metric") ?? "",
+    ribbon: among(RIBBONS, p.get("ribbon"), ""),
+    smooth: whole(p.get("smooth")),
     folds: folds(p.get("fold")),
     outline: p.get("outline") === "yes",
     list: p.get("list") !== "no",
+    facts: p.get("facts") !== "no",
     span: /^(\d+|none)$/.exec(p.get("span") ?? "")?.[0] ?? "",
     all: p.get("all") === "yes",
     at: whole(p.get("at")),
@@ -171,9 +186,12 @@ export function write(state: State): string {
   put("find", state.find, "");
   put("cols", state.cols.join(","), COLUMNS.join(","));
   put("metric", state.metric, "");
+  put("ribbon", state.ribbon, "");
+  put("smooth", state.smooth, null);
   put("fold", foldWords(state.folds), "");
   put("outline", state.outline ? "yes" : "", "");
   put("list", state.list ? "" : "no", "");
+  put("facts", state.facts ? "" : "no", "");
   put("span", state.span, "");
   put("all", state.all ? "yes" : "", "");
   put("at", state.at, null);
