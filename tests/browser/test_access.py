@@ -30,7 +30,7 @@ SCREENS = {
     "failures": ("s=failures", ".kind"),
     "findings": ("s=findings", "td.found"),
     "spans": ("s=spans", ".lane"),
-    "error": ("q=stpe:3", ".cm-lintRange-error"),
+    "error": ("q=stpe:3", ".cm-content .wrong"),
     "search": ("q=carry", "article.card"),
     "keys": ("", "article.card"),
     "label": ("", "article.card"),

@@ -120,7 +120,7 @@ def test_the_query_bar_filters_completes_and_marks_errors(
     expect(page.get_by_role("search")).to_contain_text(re.compile(rf"^{STEPS * SIBLINGS}|\b\d+ of"))
     page.goto(f"{site.url}/?q=stpe:3")
     expect(page.get_by_role("search")).to_contain_text('unknown key "stpe"')
-    expect(page.locator(".cm-lintRange-error")).to_be_visible()
+    expect(page.locator(".cm-content .wrong")).to_be_visible()
     shoot(page, "query-error")
     page.get_by_role("button", name="step?").click()
     expect(page).to_have_url(re.compile("q=step:3"))

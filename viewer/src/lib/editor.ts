@@ -4,8 +4,7 @@
  * Content-Security-Policy allows, instead of style elements, which it does not. */
 import { acceptCompletion, autocompletion, completionKeymap, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
-import { setDiagnostics } from "@codemirror/lint";
-import { Compartment, EditorState, Prec, RangeSetBuilder } from "@codemirror/state";
+import { EditorState, Prec, RangeSetBuilder, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, EditorView, keymap, placeholder, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
 import type { Api } from "../api/client";
 import type { ListedKey, NamedKey } from "../api/types";
@@ -19,6 +18,21 @@ export interface Editor {
 }
 
 const PARTS = /(-?[A-Za-z_][\w.-]*:)("(?:\\.|[^"\\])*"?|\/(?:\\.|[^/\\])*\/?i?|[^\s()]*)|("(?:\\.|[^"\\])*"?)|(\/(?:\\.|[^/\\])+\/i?)|\b(OR|AND|NOT)\b/gu;
+
+/** What is wrong in the query, underlined until it is asked again. */
+const wrong = StateEffect.define<{ from: number; to: number; message: string } | null>();
+const underlined = StateField.define<DecorationSet>({
+  create: () => Decoration.none,
+  update: (marks, change) => {
+    for (const effect of change.effects) {
+      if (!effect.is(wrong)) continue;
+      const { from = 0, to = 0, message = "" } = effect.value ?? {};
+      return from < to ? Decoration.set(Decoration.mark({ class: "wrong", attributes: { title: message } }).range(from, to)) : Decoration.none;
+    }
+    return marks.map(change.changes);
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
 
 const paint = ViewPlugin.fromClass(
   class {
@@ -59,7 +73,7 @@ const theme = EditorView.theme({
   ".q-value": { color: "var(--good-ink)" },
   ".q-text": { color: "var(--warn-ink)" },
   ".q-word": { color: "var(--faint)", fontWeight: "600" },
-  ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--bad) 1px", textUnderlineOffset: "4px" },
+  ".wrong": { textDecoration: "underline wavy var(--bad) 1px", textUnderlineOffset: "4px" },
   ".cm-cursor": { borderLeftColor: "var(--accent)" },
   "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { background: "var(--accent-wash) !important" },
   ".cm-tooltip": { border: "1px solid var(--line-strong)", borderRadius: "8px", background: "var(--panel)", boxShadow: "var(--shadow)", overflow: "hidden" },
@@ -99,7 +113,6 @@ export function edit(
     return { from: word?.from ?? context.pos, options: [...options, ...own], validFor: /^[\w.]*$/u };
   }
 
-  const marks = new Compartment();
   const view = new EditorView({
     parent: hold,
     root,
@@ -120,7 +133,7 @@ export function edit(
         EditorState.transactionFilter.of((tr) => (tr.newDoc.lines > 1 ? [] : tr)),
         EditorView.contentAttributes.of({ "aria-label": "Query", spellcheck: "false" }),
         EditorView.updateListener.of((u) => u.docChanged && on.change()),
-        marks.of([]),
+        underlined,
         paint,
         theme,
       ],
@@ -133,10 +146,8 @@ export function edit(
     text: () => view.state.doc.toString(),
     fail: (problem) => {
       const size = view.state.doc.length;
-      const found = problem
-        ? [{ from: Math.min(problem.start, size), to: Math.min(Math.max(problem.end, problem.start + 1), size), severity: "error" as const, message: problem.message }]
-        : [];
-      view.dispatch(setDiagnostics(view.state, found));
+      const mark = problem && { from: Math.min(problem.start, size), to: Math.min(Math.max(problem.end, problem.start + 1), size), message: problem.message };
+      view.dispatch({ effects: wrong.of(mark) });
     },
     focus: () => {
       view.focus();
