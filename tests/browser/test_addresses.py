@@ -149,5 +149,5 @@ def test_facets_and_runs_are_links_for_another_tab(demo_site: Served, look: Look
     run = page.get_by_role("option").filter(has_text="step").first
     name = run.locator("span").first.inner_text()
     third = look(f"{demo_site.url}/" + run.get_attribute("href"))
-    expect(third.get_by_role("button", name=name)).to_be_visible()
+    expect(third.get_by_role("button", name=name, exact=True)).to_be_visible()
     assert page.wrong == other.wrong == third.wrong == []
