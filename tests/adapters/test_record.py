@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rollscope import capture
+from rollscope.adapters import _later
 from rollscope.adapters._later import Later, weight
 from rollscope.adapters._record import Recorder, converted
 from rollscope.model import Rollout
@@ -229,7 +230,10 @@ class Rests(threading.Event):
         return is_short
 
 
-def test_the_thread_rests_beside_training_but_not_while_somebody_waits(own_store: Path) -> None:
+def test_the_thread_rests_beside_training_but_not_while_somebody_waits(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_later, "PATIENCE", 300.0)  # on a busy machine the work itself takes longer
     with capture.init(project="p", run="r") as run:
         later = Later("test", run)
         rests = later._hurry = Rests()
@@ -242,7 +246,7 @@ def test_the_thread_rests_beside_training_but_not_while_somebody_waits(own_store
         later(work, False)
         later._last.result(60)  # type: ignore[union-attr]
         ((length, is_short),) = rests.seen
-        assert length is not None and 0.1 < length <= 1.0 and not is_short
+        assert length is not None and 0.6 <= length < 300 and not is_short
         later(work, True)
         later(work, False)
         later.drain()

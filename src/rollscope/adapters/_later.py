@@ -20,7 +20,7 @@ from .. import capture
 REST = 30
 """The thread rests so many times as long as it worked: it takes 3 % of the interpreter."""
 
-PATIENCE = 1.0
+PATIENCE = 0.25
 """Seconds after which no work waits for a rest. It would be lost if the process were killed."""
 
 

@@ -259,5 +259,7 @@ def test_a_broken_adapter_leaves_the_training_as_it_is(
     rows = [json.loads(line) for line in dump.read_text().splitlines()]
     got = [(row["output"], row["score"], row["step"]) for row in rows]
     assert sorted(got) == sorted(told, key=lambda row: row[0]) and len(got) == 4
-    found = wait_for(driver, lambda r: fates(r) == {("scored", None): 4})  # never told more
+    # Never told more. Nobody waits for the workers, and Ray may kill one before it has decoded.
+    found = wait_for(driver, lambda r: len(r) == 4 and ("scored", None) in fates(r))
+    assert set(fates(found)) <= {("scored", None), (None, None)}
     assert all(r.advantage is None for r in found)
