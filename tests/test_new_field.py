@@ -133,6 +133,7 @@ def edited_copy(folder: Path) -> Path:
             ignore=shutil.ignore_patterns("__pycache__", "static", "images"),
         )
     shutil.copy(ROOT / "pyproject.toml", folder)
+    shutil.copytree(ROOT / "tests" / "checks", folder / "tests" / "checks")  # the table of checks
     for name, before, new in (
         ("records", "    policy_version: int | None = None\n", FIELD),
         ("schema", '    Column("meta", "JSON", "Anything else.", "json", late=True),\n', COLUMN),

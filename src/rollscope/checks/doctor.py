@@ -18,7 +18,7 @@ from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
 from ..store import listing, paths, writers
 from ..store.carry import state as carry
-from ..store.carry.home import away_path
+from ..store.carry.home import was_away
 from ..store.fold import left_out
 from ..store.read.reader import Reader
 from ..store.runs import RunInfo
@@ -138,7 +138,7 @@ def _cut(run: RunInfo) -> Iterator[Finding]:
     """Logs that are shorter than their writer left them, or gone without having been sealed."""
     where = f"{run.project}/{run.run}"
     carried = {name for state in carry.read_all(run.directory) for name in state.writers}
-    is_away = away_path(run.directory).exists()  # then what is not here is at home
+    is_away = was_away(run.directory)  # then what is not here is at home
     for info in writers.read_infos(run.directory).values():
         if info.writer in carried or (is_away and info.carried):
             continue

@@ -131,6 +131,15 @@ def is_away(directory: Path) -> bool:
         return False
 
 
+def was_away(directory: Path) -> bool:
+    """Was it fetched from home at some time, as far as can be seen?"""
+    try:
+        away_path(directory).stat()
+    except OSError:
+        return False
+    return True
+
+
 def mark_away(directory: Path) -> None:
     """Mark a run that is there. The file says what it is."""
     file = away_path(directory)

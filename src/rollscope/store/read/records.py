@@ -27,7 +27,7 @@ def to_rollout(row: StoredRow, messages: list[Message], spans: list[Span]) -> Ro
     for name in _JSONS:
         fields[name] = from_json(fields[name])
     for name in _DICTS:
-        fields[name] = _mapping(fields[name])
+        fields[name] = {} if fields[name] is None else fields[name]
     return Rollout(**fields, messages=messages, spans=spans, error=_error(row))
 
 
