@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollscope.model import Message, Part, Rollout, Span
+from rollscope.model.conversation import WROTE
 
 _COMPACT = {
     "logprob": "logprobs",
@@ -43,6 +44,7 @@ def restore(rollout: Rollout) -> dict[str, Any]:
 
 def _node(i: int, message: Message) -> dict[str, Any]:
     meta = dict(message.meta)
+    meta.pop(WROTE, None)  # ours: it is told by their mask
     kept = {k: meta.pop(k) for k in ("provider_state",) if k in meta}
     parent = {None: i - 1 if i else None, -1: None}.get(message.parent, message.parent)
     node: dict[str, Any] = {
