@@ -48,6 +48,36 @@ class Window(NamedTuple):
         return f"step:{self.first}..{self.step}"
 
 
+class Line:
+    """The straight line through numbers of successive steps; how far off the next may be."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._size = len(values)
+        self._middle = (self._size - 1) / 2
+        self._mean = fmean(values)
+        places = [at - self._middle for at in range(self._size)]
+        self._square = sum(place**2 for place in places)
+        self._rise = sum(p * v for p, v in zip(places, values, strict=True)) / self._square
+        off = sum((v - self._at(n)) ** 2 for n, v in enumerate(values))
+        self._off = sqrt(off / (self._size - 2))
+
+    def _at(self, place: int) -> float:
+        return self._mean + self._rise * (place - self._middle)
+
+    @property
+    def end(self) -> float:
+        return self._at(self._size - 1)
+
+    def next(self, later: int = 0) -> float:
+        """What the line expects after the last number, or so many steps later."""
+        return self._at(self._size + later)
+
+    def error(self, noise: float, later: int = 0) -> float:
+        """Standard deviation of what comes there; a number alone has at least `noise`."""
+        far = (self._size + later - self._middle) ** 2 / self._square
+        return max(self._off, noise) * sqrt(1 + 1 / self._size + far)
+
+
 def start(series: Series) -> tuple[float, float]:
     """Mean and deviation of the first steps."""
     values = [value for _, value in series[:EARLY]]
