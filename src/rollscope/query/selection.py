@@ -221,7 +221,7 @@ class Selection:
     def place(self, id: str) -> int | None:
         """The place of a rollout in the order, counted from 0; None: it is not selected."""
         places = Sql.join(", ", (column.value for column in self.order.columns))
-        here = self._engine.rows(select(self.query, places, None, Sql('r."id" = ?', (id,))))
+        here = self._fresh().rows(select(self.query, places, None, Sql('r."id" = ?', (id,))))
         if not here:
             return None
         beyond = self.order.after(self.order.cursor(here[0]))

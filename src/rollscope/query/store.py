@@ -117,12 +117,15 @@ class Store:
         if unknown:
             raise ValueError(f"no such column: {', '.join(unknown)} (known: {', '.join(COLUMNS)})")
         _check_limit(limit)
-        compiled = self.query(query)
+        compiled = self._compiled(query)  # the selection looks for what is new when it is read
         return Selection(self.engine, compiled, parse_order(order), limit, columns)
 
     def query(self, text: str) -> Query:
         """Compile a query and try its patterns, over the newest state of the store."""
         self.reader.refresh()
+        return self._compiled(text)
+
+    def _compiled(self, text: str) -> Query:
         compiled = compile_query(text)
         self.engine.check(compiled)
         return compiled
