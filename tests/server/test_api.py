@@ -117,6 +117,17 @@ def test_it_begins_at_a_group_with_mixed_rewards(site: Served) -> None:
     assert len({row["reward"] for row in siblings}) == 2
 
 
+def test_any_one_is_another_than_the_one_that_is_read(site: Served) -> None:
+    """Else a key that opens any one would seem dead once in as many times as there are rollouts."""
+    ids = [row["id"] for row in site.get("rollouts", q=f"step:{STEPS - 1}")["rows"]]
+    here = ids[0]
+    for _ in range(40):
+        there = site.get("random", q=f"step:{STEPS - 1}", but=here)["id"]
+        assert there in ids and there != here
+        here = there
+    assert site.get("random", q=f"id:{here}", but=here) == {"id": here}
+
+
 def test_numbers_that_json_cannot_hold_are_named_and_missing_ones_are_null(site: Served) -> None:
     rows = {row["task"]: row for row in site.get("rollouts", q="split:odd")["rows"]}
     assert rows["nan"]["reward"] == "NaN"

@@ -23,6 +23,11 @@ class SelectionOf(msgspec.Struct, kw_only=True):
     """Query; empty: everything."""
 
 
+class AnyOneOf(SelectionOf, kw_only=True):
+    but: Text = ""
+    """Id of the rollout that is read now, so that another one is found."""
+
+
 class PlaceOf(SelectionOf, kw_only=True):
     order: Text = ""
 

@@ -117,14 +117,17 @@ def start(desk: Desk, ask: p.SelectionOf) -> s.Start:
     return s.Start(id=id)
 
 
-def any_one(desk: Desk, ask: p.SelectionOf) -> s.Start:
-    """A rollout of the selection, each as likely as any other."""
+def any_one(desk: Desk, ask: p.AnyOneOf) -> s.Start:
+    """A rollout of the selection, each as likely as any other; `but` only where it is alone."""
     selection = desk.store.rollouts(ask.q, order=DEFAULT_ORDER, columns=("id",))
     count, _ = _counts(desk, selection)
     if not count:
         return s.Start()
     at = random.randrange(count)
     found = list(selection[at : at + 1])
+    if found and found[0].id == ask.but and count > 1:
+        at = (at + random.randrange(1, count)) % count
+        found = list(selection[at : at + 1])
     return s.Start(id=found[0].id if found else None)
 
 

@@ -33,7 +33,8 @@ export interface Api {
   neighbours(id: string, s?: AbortSignal): Promise<T.ShownNeighbours>;
   place(id: string, q: string, order: string, s?: AbortSignal): Promise<{ at: number | null }>;
   start(q: string, s?: AbortSignal): Promise<T.Start>;
-  random(q: string, s?: AbortSignal): Promise<T.Start>;
+  /** Another rollout than `but`, if there is one. */
+  random(q: string, but: string, s?: AbortSignal): Promise<T.Start>;
   facets(q: string, keys: readonly string[], s?: AbortSignal): Promise<T.Facets>;
   histograms(q: string, keys: readonly string[], s?: AbortSignal): Promise<T.Histograms>;
   /** Keys of the user's own that rollouts of a selection have: `rewards.correct`, `meta.lang`. */
@@ -118,7 +119,7 @@ export const http: Api = {
   neighbours: (id, s) => get(`${one(id)}/neighbours`, {}, s),
   place: (id, q, order, s) => get(`${one(id)}/place`, { q, order }, s),
   start: (q, s) => get("start", { q }, s),
-  random: (q, s) => get("random", { q }, s),
+  random: (q, but, s) => get("random", { q, but }, s),
   facets: (q, keys, s) => get("facets", { q, keys: keys.join(",") }, s),
   histograms: (q, keys, s) => get("histograms", { q, keys: keys.join(",") }, s),
   names: (q, s) => get("names", { q }, s),

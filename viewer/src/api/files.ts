@@ -100,8 +100,9 @@ export async function files(root: string): Promise<Api> {
       return { at: at < 0 ? null : at };
     },
     start: async (q) => startOf(await select(q)),
-    random: async (q) => {
-      const found = await select(q);
+    random: async (q, but) => {
+      const all = await select(q);
+      const found = all.length > 1 ? all.filter(({ id }) => id !== but) : all;
       return { id: found[Math.floor(Math.random() * found.length)]?.id ?? null };
     },
     facets: async (q, keys) => facetsOf(await select(q), keys),

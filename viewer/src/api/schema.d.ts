@@ -79,7 +79,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A rollout of the selection, each as likely as any other. */
+        /** A rollout of the selection, each as likely as any other; `but` only where it is alone. */
         get: operations["any_one"];
         put?: never;
         post?: never;
@@ -1865,6 +1865,7 @@ export interface operations {
         parameters: {
             query?: {
                 q?: string;
+                but?: string;
             };
             header?: never;
             path?: never;

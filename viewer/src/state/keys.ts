@@ -203,7 +203,8 @@ async function jump(app: App, where: "earlier" | "later" | "previous_group" | "n
 
 async function random(app: App): Promise<void> {
   await move(app, async () => {
-    const { id } = await app.api.random(app.s.q);
+    const { id } = await app.api.random(app.s.q, app.s.id);
+    if (id && id === app.s.id) app.say("this is the only rollout of the selection");
     return id ? { id, screen: app.s.screen === "spans" ? "spans" : "read" } : null;
   });
 }
