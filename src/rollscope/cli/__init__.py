@@ -34,6 +34,7 @@ COMMANDS = {
     "watch": ("checking", "print the alarms of a run as they arise"),
     "import": ("importing", "bring in rollouts that other programs wrote"),
     "export": ("exporting", "write rollouts for other programs and systems"),
+    "files": ("exporting", "list the Parquet files of a table, for other engines"),
     "bundle": ("running", "make a static site of rollouts for any web server or bucket"),
     "compact": ("keeping", "merge small files, seal the logs of dead writers"),
     "rm": ("keeping", "remove a run"),

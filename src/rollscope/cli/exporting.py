@@ -1,4 +1,4 @@
-"""`export`: rollouts for other programs, as files or sent to another system."""
+"""`export`: rollouts for other programs and systems. `files`: where the tables lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..model import grouping
 from .opening import add_query, opened, text
-from .output import Failed, json_line, progress, say
+from .output import Failed, counted, json_line, progress, say
 
 if TYPE_CHECKING:
     from ..model import Rollout
@@ -49,6 +49,11 @@ class ExportResult(NamedTuple):
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
+    if name == "files":
+        from ..model.schema import TABLES
+
+        command.add_argument("table", choices=list(TABLES))
+        return
     from ..formats import EXPORTERS
     from ..sinks import KNOWN
 
@@ -92,6 +97,27 @@ def export(args: argparse.Namespace) -> int:
     else:
         say(f"exported {done.exported:,} {done.what}" + (f" to {args.out}" if args.out else ""))
     return 0 if done.exported or done.before else 1
+
+
+def files(args: argparse.Namespace) -> int:
+    """One file a line; how their rows differ from what the store shows goes to standard error."""
+    with opened(args) as store:
+        found, differing = store.files(args.table), store.reader.differing()
+    if args.json:
+        json_line({"files": found, **differing._asdict()})
+        return 0 if found else 1
+    for file in found:
+        print(file)
+    for count, what in (
+        (differing.logged, "in logs, not in these files: rollscope compact seals finished logs"),
+        (differing.unfolded, "older here: rollscope compact folds in what was learned later"),
+        (differing.superseded, "made again by a later launch, and still in these files"),
+    ):
+        if count:
+            say(f"{counted(count, 'rollout')} {what}")
+    if any(differing):
+        say("rollscope export parquet writes files with exactly what the store shows")
+    return 0 if found else 1
 
 
 def add_redact(command: argparse.ArgumentParser) -> None:

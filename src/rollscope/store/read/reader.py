@@ -66,6 +66,17 @@ class TableSlice(NamedTuple):
     """Bytes, about."""
 
 
+class Differing(NamedTuple):
+    """How many rollouts stand otherwise in the sealed files than in the view."""
+
+    logged: int
+    """In live logs only."""
+    unfolded: int
+    """With late facts, or pieces, that their row does not have yet."""
+    superseded: int
+    """Made again by a later launch. Whoever reads the files has to leave them out."""
+
+
 class Reader:
     """Reads a store. Close it, or use it as a context manager."""
 
@@ -204,6 +215,21 @@ class Reader:
         """The exact list of sealed files of a table, for other engines."""
         units = self._contents.units.values()
         return [str(unit.file(table)) for unit in units if table in unit.tables]
+
+    def differing(self) -> Differing:
+        """What another engine does not see, or should not, in `files`."""
+
+        def counted(db: DuckDBPyConnection) -> Differing:
+            sealed = "(SELECT id FROM tail.homes WHERE source <> '')"
+            logged = f"(SELECT DISTINCT id FROM tail.rollouts WHERE id NOT IN {sealed})"
+            superseded = f"rollouts WHERE superseded AND id NOT IN {logged}"
+            counts = (
+                one(db, f"SELECT count(DISTINCT id) FROM {relation}")
+                for relation in (logged, sealed, superseded)
+            )
+            return Differing(*map(int, counts))
+
+        return self.reading(counted)
 
     @property
     def units(self) -> list[Unit]:
