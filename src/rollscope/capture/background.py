@@ -295,6 +295,8 @@ class Background:
         is_crowded = self._put_bytes - self._done_bytes > self._limit // 4
         hold, since = (8 * HOLD if is_crowded else HOLD), time.perf_counter()
         while self._queue and size < FRAME_RAW:
+            if not (self._closing or self._queue[0].line.is_here()):
+                break  # the GPU is not so far; the thread waits as if nothing had come
             entry = self._queue.popleft()
             try:
                 size += len(entry.encode(odd))

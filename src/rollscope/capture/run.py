@@ -20,13 +20,13 @@ from ..model.identity import id_maker
 from ..model.normalise import text
 from ..model.redact import Redactor, redact_fact, redact_rollout
 from ..model.sample import Sampler
+from ..model.staged import Moving, staged
 from ..store.write.log import Entry, LogWriter, Phase
 from ..store.writers import Adapter, Counters, WriterInfo, new_writer, place, process_start
 from . import carrying, forwarding
 from .background import Background
 from .fact_names import named_facts
 from .forwarding import Follower
-from .host import on_host
 from .live import LiveRollout
 from .problems import guard, odd, problems, swallowed
 from .setup import Setup
@@ -145,9 +145,14 @@ class Run:
             except Exception as error:
                 ids.append("")
                 self._refuse(error)
-        for rollout in self._prepared(good, groups) if len(good) > 1 or self._sampler else good:
+        if self._sampler is not None:
+            good = self._sampled(self._sampler, good, groups)
+        moving: Moving = {}
+        with guard("run.log: taking tensors over"):
+            moving = staged(good)
+        for rollout in good:
             try:
-                self._record(rollout)
+                self._record(rollout, moving)
             except Exception as error:
                 self._refuse(error)
         return ids
@@ -156,16 +161,15 @@ class Run:
         self._background.drop("rollouts", _NOT_ENCODED)
         swallowed("run.log", error)
 
-    def _prepared(self, batch: list[Rollout], groups: Mapping[str, int] | None) -> list[Rollout]:
-        """The rollouts of a batch that the sample keeps, with their tensors on the host."""
-        if self._sampler is not None:
-            with guard("run.log: sampling"):
-                keep = self._sampler.keep(batch, is_batch=len(batch) > 1, groups=groups)
-                self._leave_out([r for r, kept in zip(batch, keep, strict=True) if not kept])
-                batch = list(itertools.compress(batch, keep))
-        with guard("run.log: taking tensors over"):
-            return on_host(batch)
-        return batch  # an odd tensor: each is then taken over by itself
+    def _sampled(
+        self, sampler: Sampler, batch: list[Rollout], groups: Mapping[str, int] | None
+    ) -> list[Rollout]:
+        """The rollouts of a batch that the sample keeps."""
+        with guard("run.log: sampling"):
+            keep = sampler.keep(batch, is_batch=len(batch) > 1, groups=groups)
+            self._leave_out([r for r, kept in zip(batch, keep, strict=True) if not kept])
+            return list(itertools.compress(batch, keep))
+        return batch
 
     def _identified(self, rollout: Any, step: int | None = None) -> Rollout:
         """A copy with an id, a time and a task. Its messages are not copied, only listed: a
@@ -203,12 +207,12 @@ class Run:
         while len(self._left_out) > _REMEMBERED:
             del self._left_out[next(iter(self._left_out))]
 
-    def _record(self, rollout: Rollout) -> None:
+    def _record(self, rollout: Rollout, moving: Moving) -> None:
         if self.streams is not None:
             rollout = self.streams.of(rollout)
         if self.redactor is not None:
             rollout = redact_rollout(wire.normalise_tokens_later(rollout, odd), self.redactor)
-        line = wire.rollout_line(rollout, problems=odd)
+        line = wire.rollout_line(rollout, problems=odd, moving=moving)
         self._unmatched.logged(str(rollout.id))
         self._background.put(Entry(line, "rollouts", rollout.id, "whole"))
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from .normalise import non_finite
+from .staged import Staged, staged_alone
 from .tokens import KNOWN_STREAMS, detached, is_int, to_list
 
 Arrays = dict[str, Any]
@@ -17,7 +18,8 @@ Arrays = dict[str, Any]
 
 
 def frozen(values: Any) -> Any:
-    """A cheap copy that the trainer can no longer change: a tuple, or an array's bytes."""
+    """A cheap copy that the trainer can no longer change: a tuple, an array's bytes, or a copy that
+    is on its way from a GPU."""
     np = sys.modules.get("numpy")
     if np is not None and type(values) is np.ndarray:
         return _array_copy(values, np)
@@ -26,7 +28,7 @@ def frozen(values: Any) -> Any:
     if type(values) is tuple or isinstance(values, (array, bytes)):
         return values if type(values) is tuple else values[:]
     if np is not None and hasattr(values, "numpy"):
-        copy = _tensor_copy(values, np)
+        copy = staged_alone(values) or _tensor_copy(values, np)
         if copy is not None:
             return copy
     if np is not None and hasattr(values, "__array__"):
@@ -63,6 +65,10 @@ def _tensor_copy(tensor: Any, np: Any) -> Any:
         except (TypeError, RuntimeError, AttributeError):
             continue
     return None
+
+
+def is_here(values: Any) -> bool:
+    return type(values) is not Staged or values.is_here()
 
 
 def nbytes(values: Any) -> int:
@@ -106,6 +112,8 @@ def array_json(values: Any, whole: bool) -> bytes:
     main thread then keeps it for five milliseconds.
     """
     np = sys.modules.get("numpy")
+    if type(values) is Staged:
+        values = values.array()
     if np is not None and isinstance(values, np.ndarray):
         values = values.reshape(-1)
         if is_masked(values, np):

@@ -31,12 +31,13 @@ from typing import Annotated, Any
 import msgspec
 
 from . import chat
-from .arrays import Arrays, arrays_json, frozen, nbytes
+from .arrays import Arrays, arrays_json, frozen, is_here, nbytes
 from .known import known
 from .normalise import finite, normalise, normalise_fact, plain
 from .normalise import text as clean
 from .records import Error, Fact, Message, Part, Rollout, Span, ToolCall
 from .schema import FIELDS, MESSAGES, SPANS, Column
+from .staged import Moving
 from .tokens import Tokens, detached
 
 _HOLE = b"\x01"  # JSON escapes control characters, so this byte stands nowhere else
@@ -60,6 +61,10 @@ class Line:
                 size += nbytes(values)
         return size
 
+    def is_here(self) -> bool:
+        """Are all of its arrays on the host? `encode` waits for those that are not."""
+        return all(is_here(values) for arrays in self.arrays for values in arrays.values())
+
     def encode(self, problems: list[str] | None = None) -> bytes:
         """The whole line, without the newline. Arrays that are none are left out and named."""
         if not self.arrays:
@@ -75,12 +80,18 @@ class Line:
 
 
 def rollout_line(
-    rollout: Rollout, *, is_open: bool | None = None, problems: list[str] | None = None
+    rollout: Rollout,
+    *,
+    is_open: bool | None = None,
+    problems: list[str] | None = None,
+    moving: Moving | None = None,
 ) -> Line:
     """Snapshot a rollout. Fast when it is plain; any odd value takes the slow path.
 
-    `is_open`: None for a whole one, True for the beginning of one, False for its end.
+    `is_open`: None for a whole one, True for the beginning of one, False for its end. `moving`: its
+    arrays that are snapshotted already.
     """
+    _holes.moving = moving or {}
     plain = rollout if _is_plain(rollout) else _with_plain_numbers(rollout)
     if plain is rollout or (plain is not None and _is_plain(plain)):
         line = _fast(_RolloutLine(plain, is_open))
@@ -105,6 +116,7 @@ def more_line(
 ) -> Line:
     """Snapshot what an open rollout has grown by: messages from number `first` on, and spans."""
     shell = Rollout(messages=messages, spans=spans)
+    _holes.moving = {}
     if _is_plain(shell, first):
         line = _fast(_MoreLine(_More(id=id, first=first, messages=messages, spans=spans)))
         if line is not None:
@@ -275,6 +287,7 @@ def normalise_tokens_later(rollout: Rollout, problems: list[str], first: int = 0
 class _Holes(threading.local):
     def __init__(self) -> None:
         self.arrays: list[Arrays] = []
+        self.moving: Moving = {}
 
 
 _holes = _Holes()
@@ -283,11 +296,15 @@ _holes = _Holes()
 def _hole(value: Any) -> Any:
     """Called by msgspec for what it does not know. Only tokens are ours; the rest is slow."""
     if type(value) is Tokens:
-        arrays = {clean(name): frozen(values) for name, values in value.streams.items()}
+        moving = _holes.moving
+        arrays = {
+            clean(name): moving.get(id(values)) or frozen(values)
+            for name, values in value.streams.items()
+        }
         if value.ends is not None:
-            arrays["ends"] = frozen(value.ends)
+            arrays["ends"] = moving.get(id(value.ends)) or frozen(value.ends)
         if value.ids is not None:
-            arrays["ids"] = frozen(value.ids)
+            arrays["ids"] = moving.get(id(value.ids)) or frozen(value.ids)
         _holes.arrays.append(arrays)
         return msgspec.Raw(_HOLE)
     raise NotImplementedError
