@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .sought import Sought
+
 LONGEST = 80
 """Characters of a reference beyond which it is a text, not an answer."""
 
@@ -15,10 +17,10 @@ _NAMES = ("answer", "ground_truth", "expected_answer", "target", "solution", "va
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 _MARKED = (
-    re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}"),
-    re.compile(r"<answer>(.*?)</answer>", re.S | re.I),
-    re.compile(r"^####[ \t]*(.+?)[ \t]*$", re.M),
-    re.compile(r"(?:final|the) answer(?: is)?\s*[:=]?\s*([^\n]{1,80}?)\s*\.?\s*$", re.I | re.M),
+    Sought(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}"),
+    Sought(r"<answer>(.*?)</answer>", re.S | re.I),
+    Sought(r"^####[ \t]*(.+?)[ \t]*$", re.M),
+    Sought(r"(?:final|the) answer(?: is)?\s*[:=]?\s*([^\n]{1,80}?)\s*\.?\s*$", re.I | re.M),
 )  # fmt: skip
 """How an answer is marked as one; the strictest first."""
 

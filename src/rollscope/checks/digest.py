@@ -10,6 +10,7 @@ import hashlib
 import math
 import re
 
+from .sought import Sought
 from .subject import OneRollout
 from .thoughts import thought
 
@@ -17,13 +18,13 @@ VERSION = 3
 """Goes up when the same rollout may get other numbers."""
 
 FORMS = {
-    "\\boxed{…}": re.compile(r"\\boxed\s*\{"),
-    "<answer>…</answer>": re.compile(r"<answer>.*?</answer>", re.S | re.I),
-    "#### …": re.compile(r"^####[ \t]*\S", re.M),
-    "a ``` block": re.compile(r"^```", re.M),
-    "an object of JSON": re.compile(r"\A\s*\{.*\}\s*\Z", re.S),
-    "<tool_call>…</tool_call>": re.compile(r"<tool_call>.*?</tool_call>", re.S),
-    "'Answer: …'": re.compile(r"^\W*(?:final )?answer\W*:", re.I | re.M),
+    "\\boxed{…}": Sought(r"\\boxed\s*\{"),
+    "<answer>…</answer>": Sought(r"<answer>.*?</answer>", re.S | re.I),
+    "#### …": Sought(r"^####[ \t]*\S", re.M),
+    "a ``` block": Sought(r"^```", re.M),
+    "an object of JSON": Sought(r"\A\s*\{.*\}\s*\Z", re.S),
+    "<tool_call>…</tool_call>": Sought(r"<tool_call>.*?</tool_call>", re.S),
+    "'Answer: …'": Sought(r"^\W*(?:final )?answer\W*:", re.I | re.M),
 }
 """Forms that an answer may have. A bit each, in this order, in the number `forms`."""
 

@@ -13,6 +13,9 @@ from ..subject import OneRollout
 _LONGEST = 400
 """Characters of a piece that may repeat at the end."""
 
+_SHORT = 8
+"""Characters of a piece that is compared as it is."""
+
 
 @check(
     "reply.loop",
@@ -54,7 +57,7 @@ def loop(
 def _period(text: str, times: int, least: int) -> tuple[int, int] | None:
     """The shortest piece that the text ends with so many times, and how often it does. A drawn
     line is no piece: it must have letters."""
-    for length in range(2, min(_LONGEST, len(text) // times) + 1):
+    for length in _lengths(text, min(_LONGEST, len(text) // times)):
         if text[-length:] != text[-2 * length : -length]:
             continue
         piece = text[-length:]
@@ -66,3 +69,14 @@ def _period(text: str, times: int, least: int) -> tuple[int, int] | None:
         if count >= times and count * length >= least:
             return length, count
     return None
+
+
+def _lengths(text: str, most: int) -> Iterator[int]:
+    """How long a piece that repeats at the end may be. The engine that looks for the text's last
+    letters is much faster than comparing a piece of each length."""
+    yield from range(2, min(_SHORT, most + 1))
+    if most >= _SHORT:
+        mark, last = text[-_SHORT:], len(text) - _SHORT
+        at = last
+        while (at := text.rfind(mark, max(0, last - most), at + _SHORT - 1)) >= 0:
+            yield last - at
