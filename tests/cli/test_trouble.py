@@ -201,3 +201,20 @@ def test_at_80_columns_grep_shows_the_words_that_it_found(store: Path) -> None:
     assert "answer is 7." in said.stdout
     assert "Let me think" in said.stdout, "and what stands around them"
     assert max(map(len, said.stdout.splitlines())) <= 80
+
+
+def test_without_ray_the_line_says_what_to_type(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "rollscope.store.read.on_ray", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for words in (["scan"], ["grep", "think"], ["export", "jsonl"]):
+        assert main([*words, "--on", "ray", "--dir", str(store)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        (line,) = said.err.strip().splitlines()
+        assert "pip install 'rollscope[ray]'" in line
+    with pytest.raises(ImportError, match=r"rollscope\[ray\]"):
+        rollscope.open(store).to_ray()

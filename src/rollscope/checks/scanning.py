@@ -27,7 +27,7 @@ from ..store.derived_merge import merge
 from ..store.engine import connect
 from ..store.runs import RunInfo
 from ..store.writers import new_writer
-from . import unlooked
+from . import unlooked, worker
 from .check import Subject
 from .digest import VERSION as DIGEST
 from .grouped import look_at_groups
@@ -36,7 +36,7 @@ from .look import Panel
 from .settings import FILE, Settings
 from .stepped import look_at_steps, news, step_rows
 from .unlooked import Unlooked, UnlookedGroup
-from .worker import Looked, Looker, look, prepare
+from .worker import Looked, Looker, look, look_on_ray, prepare
 
 T = TypeVar("T", Unlooked, UnlookedGroup)
 
@@ -71,22 +71,32 @@ def scan(
     processes: int = 1,
     progress: Progress | None = None,
     settings: Settings | None = None,
+    on_ray: bool = False,
 ) -> ScanReport:
     """Look at all rollouts of a selection that nobody has looked at as they are now.
 
-    `processes` look at different rollouts at once. `settings` takes the place of `checks.toml`.
+    `processes` look at different rollouts at once; `on_ray`, the nodes of a Ray cluster do.
+    `settings` takes the place of `checks.toml`.
     """
-    with Scan(store, processes, settings) as made:
+    with Scan(store, processes, settings, on_ray=on_ray) as made:
         return made.run(query, progress or (lambda done, total: None))
 
 
 class Scan:
     """Scans a store, again and again if one likes. Close it, or use it as a context manager."""
 
-    def __init__(self, store: Store, processes: int = 1, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        processes: int = 1,
+        settings: Settings | None = None,
+        *,
+        on_ray: bool = False,
+    ) -> None:
+        self._on_ray = on_ray
         self._store = store
         self._root = Path(store.reader.root)
-        self._processes = processes
+        self._processes = _cpus() if on_ray else processes
         self._given = settings
         self._settings = settings or Settings(self._root / FILE)
         self._report = ScanReport()
@@ -177,6 +187,9 @@ class Scan:
     ) -> Iterator[tuple[list[str], Looked]]:
         """What was found in each piece, as it comes."""
         place = (str(self._root), str(run.directory), run.project)
+        if self._on_ray:
+            yield from self._looked_on_ray(place, pieces)
+            return
         if self._processes <= 1:
             if self._looker is None or self._looker.place != place:
                 self._end_looker()
@@ -199,6 +212,16 @@ class Scan:
                 return
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                 yield waiting.pop(future), future.result()
+
+    def _looked_on_ray(
+        self, place: worker.Place, pieces: Iterable[Sequence[Unlooked]]
+    ) -> Iterator[tuple[list[str], Looked]]:
+        from ..store.read import on_ray
+
+        there, given = on_ray.place(self._store.reader), self._given
+        asked = [(there, place, given, _signatures(piece)) for piece in pieces]
+        for looked, (*_, signatures) in zip(on_ray.mapped(look_on_ray, asked), asked, strict=True):
+            yield list(signatures), looked
 
     def _end_looker(self) -> None:
         if self._looker is not None:
@@ -311,6 +334,12 @@ def _pieces(rollouts: Sequence[Unlooked], processes: int) -> Iterator[list[Unloo
             piece, size = [], 0
     if piece:
         yield piece
+
+
+def _cpus() -> int:
+    from ..store.read.on_ray import connect
+
+    return connect()
 
 
 def _signatures(piece: Sequence[Unlooked]) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,9 @@ from ..store.read.stream import streamed
 from .look import Panel
 from .settings import FILE, Settings
 from .subject import OneRollout
+
+if TYPE_CHECKING:
+    from ..store.read.on_ray import StorePlace
 
 Place = tuple[str, str, str]
 """The store's root, the directory of a run, and its project."""
@@ -101,3 +104,12 @@ def look(place: Place, signatures: Mapping[str, str]) -> Looked:
             _mine.close()
         _mine = Looker(place)
     return _mine.look(signatures)
+
+
+def look_on_ray(
+    store: StorePlace, place: Place, settings: Settings | None, signatures: Mapping[str, str]
+) -> Iterator[Looked]:
+    """In a task of Ray: look at rollouts of a run."""
+    from ..store.read.on_ray import opened
+
+    yield Looker(place, settings, opened(store)).look(signatures)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from . import render
-from .opening import add_query, following, mirror, opened, root, text
+from .opening import add_on, add_query, following, mirror, on_ray, opened, root, text
 from .output import Column, Failed, console, json_line, progress, say, table, whole_number
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
         return
     add_query(command)
     if name == "scan":
+        add_on(command)
         command.add_argument(
             "--processes",
             type=whole_number(1),
@@ -73,9 +74,12 @@ def scan(args: argparse.Namespace) -> int:
     from ..checks import scan as look
 
     root(args)  # it writes, so it refuses an address
+    is_on_ray = on_ray(args)
     with opened(args) as store, progress("looking", None) as update:
         try:
-            report = look(store, text(args), processes=args.processes, progress=update)
+            report = look(
+                store, text(args), processes=args.processes, progress=update, on_ray=is_on_ray
+            )
         except SettingsError as error:
             raise Failed(str(error), 2) from None
     if args.json:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..model import grouping
-from .opening import add_query, opened, text
+from .opening import add_on, add_query, on_ray, opened, text
 from .output import Failed, counted, json_line, progress, say
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class ExportRequest(NamedTuple):
     redact: list[str]
     clean: Redactor | None
     again: bool = False
+    on_ray: bool = False
 
 
 class ExportResult(NamedTuple):
@@ -66,6 +67,7 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", help="file or folder (default: standard output, for lines)")
     command.add_argument("--order", default=ORDER)
     add_redact(command)
+    add_on(command)
     command.add_argument(
         "--option",
         action="append",
@@ -87,8 +89,11 @@ def export(args: argparse.Namespace) -> int:
     redact, clean = redactor(args)
     with opened(args) as store:
         asked = ExportRequest(
-            store, name, options, text(args), args.order, args.out, redact, clean, args.again
-        )
+            store, name, options, text(args), args.order, args.out, redact, clean, args.again,
+            on_ray(args),
+        )  # fmt: skip
+        if asked.on_ray and name not in EXPORTERS:
+            raise Failed(f"--on ray writes files; {name} is another system", 2)
         done = _file(asked) if name in EXPORTERS else forward(asked)
     for note in done.notes:
         say(note)
@@ -168,8 +173,13 @@ def _rollouts(asked: ExportRequest) -> Iterator[Rollout]:
 
     ids = asked.store.rollouts(asked.query, order=asked.order).ids()
     cleaner = None if asked.clean is None else Cleaner(asked.clean)
+    found = outgoing(asked.store.reader, ids, cleaner)
+    if asked.on_ray:
+        from ..store.read.on_ray import whole
+
+        found = whole(asked.store.reader, ids, cleaner)
     with progress("exporting", len(ids)) as update:
-        for number, stored in enumerate(outgoing(asked.store.reader, ids, cleaner), 1):
+        for number, stored in enumerate(found, 1):
             yield stored.rollout
             update(number)
 
@@ -188,7 +198,9 @@ def _continued(asked: ExportRequest, out: Path, unit: str) -> ExportResult:
 
     with progress(f"exporting {asked.name}", None) as update:
         try:
-            state = write_files(store.reader, rows, plan, out, asked.clean, update)
+            state = write_files(
+                store.reader, rows, plan, out, asked.clean, update, on_ray=asked.on_ray
+            )
         except KeyboardInterrupt:
             say(f"interrupted. The finished part lies in {out}.partial; the same command goes on.")
             raise

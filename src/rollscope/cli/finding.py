@@ -6,7 +6,7 @@ import argparse
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ from msgspec.structs import asdict
 from rich.text import Text
 
 from . import render
-from .opening import add_query, how_to_record, opened, text
+from .opening import add_on, add_query, how_to_record, on_ray, opened, text
 from .output import Column, Failed, console, json_line, say, table, whole_number
 from .snippets import MARGIN, snippet
 
 if TYPE_CHECKING:
-    from ..query import Query, Store
+    from ..query import Query, Row, Store
+    from ..query.selection import Counts
 
 ROLLOUTS = (
     Column("id", width=20),
@@ -45,6 +46,8 @@ def arguments(name: str, command: argparse.ArgumentParser) -> None:
             default="-time",
             help="what to sort by (default: -time), e.g. -advantage or step,index",
         )
+    if name == "grep":
+        add_on(command)
     if name == "tail":
         command.add_argument("--once", action="store_true", help="print the newest and stop")
     if name == "group":
@@ -82,8 +85,14 @@ def ls(args: argparse.Namespace) -> int:
 
 
 def grep(args: argparse.Namespace) -> int:
+    is_on_ray = on_ray(args)
     with opened(args) as store:
-        return _rollouts(store, args, snippets=True)
+        if not is_on_ray:
+            return _rollouts(store, args, snippets=True)
+        from ..query.on_ray import found
+
+        rows, counts = found(store, text(args), args.order, args.limit)
+        return _tell(store, args, rows, lambda: counts, store.query(text(args)))
 
 
 def tail(args: argparse.Namespace) -> int:
@@ -177,15 +186,25 @@ def _at_step(place: tuple[Any, ...], cells: list[Any]) -> dict[str, Any]:
 
 def _rollouts(store: Store, args: argparse.Namespace, snippets: bool = False) -> int:
     chosen = store.rollouts(text(args), order=args.order, limit=args.limit)
-    rows = list(chosen)
+    return _tell(store, args, list(chosen), chosen.counts, chosen.query if snippets else None)
+
+
+def _tell(
+    store: Store,
+    args: argparse.Namespace,
+    rows: list[Row],
+    count: Callable[[], Counts],
+    query: Query | None,
+) -> int:
+    """Print what was found; with a query, also the words that it found."""
     if args.json:
         _print_rows(rows, True)
         return 0 if rows else 1
-    if snippets and chosen.query.terms:
-        _print_hits(store, chosen.query, rows)
+    if query is not None and query.terms:
+        _print_hits(store, query, rows)
     else:
         _print_rows(rows, False)
-    counts = chosen.counts()
+    counts = count()
     note = f"{len(rows):,} of {counts.matched:,} found, of {counts.total:,} in all"
     if counts.superseded:
         note += f"; {counts.superseded:,} replaced by a later launch are left out (launch:...)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +21,26 @@ QUERY_HELP = 'what to look for, e.g. reward:<0.2 split:eval "exact words" (rolls
 
 def add_query(command: argparse.ArgumentParser) -> None:
     command.add_argument("query", nargs="*", help=QUERY_HELP)
+
+
+def add_on(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--on",
+        choices=("ray",),
+        help="let the nodes of a Ray cluster do it (pip install 'rollscope[ray]'): the one of "
+        "RAY_ADDRESS, or started here, else this machine alone; all nodes must see the store",
+    )
+
+
+def on_ray(args: argparse.Namespace) -> bool:
+    """Is a Ray cluster to do it? Fails if there is no Ray here."""
+    if args.on is None:
+        return False
+    try:
+        importlib.import_module("rollscope.store.read.on_ray")
+    except ImportError as error:
+        raise Failed(f"--on ray: {error}", 2) from None
+    return True
 
 
 def how_to_record(args: argparse.Namespace) -> str:

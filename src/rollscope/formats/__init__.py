@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,16 @@ from ..model import Rollout
 from ..model.grouping import Grouped
 from ..model.problem import Problem
 from ..model.redact import Redactor
-from ._export import CannotExport, Export, ExportPlan, ExportState, LineCount, Lines
+from ._export import (
+    CannotExport,
+    Export,
+    ExportPlan,
+    ExportState,
+    LineCount,
+    Lines,
+    Read,
+    following,
+)
 from ._readers import NO_FORMAT, Reader, Readers, Skipped, Source, UnknownFormat
 from .columns import check as check_mapping
 
@@ -118,10 +128,13 @@ def export(
     out: Path,
     clean: Redactor | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    on_ray: bool = False,
 ) -> ExportState:
     """Write what the plan asks for to `out`, from where an earlier try stopped.
 
-    `rows` finds the rollouts, in order, with the fields that tell their groups.
+    `rows` finds the rollouts, in order, with the fields that tell their groups. `on_ray`: the nodes
+    of a Ray cluster read and redact them.
     """
     from ..store.read.outgoing import outgoing
 
@@ -130,10 +143,15 @@ def export(
     begun = Export(out, plan, rows)
     cleaner = begun.cleaner(clean)
     done = begun.state.rollouts
+    take: Read = partial(outgoing, reader, cleaner=cleaner, has_tags=exporter.has_tags)
+    if on_ray:
+        from ..store.read.on_ray import whole
+
+        take = following(whole(reader, begun.left(), cleaner, has_tags=exporter.has_tags))
 
     def read(ids: Iterable[str]) -> Iterator[StoredRollout]:
         nonlocal done
-        for stored in outgoing(reader, ids, cleaner, has_tags=exporter.has_tags):
+        for stored in take(ids):
             yield stored
             done += 1
             progress(done, begun.state.total)

@@ -118,6 +118,10 @@ class Export:
         data = (self.folder / "state.json").read_bytes()
         self.state = msgspec.json.decode(data, type=ExportState)
 
+    def left(self) -> list[str]:
+        """The ids that are not written yet, in order."""
+        return [id for id, _ in islice(_read(self.folder / "ids"), self.state.rollouts, None)]
+
     def cleaner(self, clean: Redactor | None) -> Cleaner | None:
         """The redaction of this export. It hashes names as in the shards already written."""
         return None if clean is None else Cleaner(clean, bytes.fromhex(self.state.secret))
@@ -196,6 +200,22 @@ def _read(path: Path) -> Iterator[tuple[str, bool]]:
             if id:
                 yield id, is_new_group
             is_new_group = not id
+
+
+def following(stream: Iterator[StoredRollout]) -> Read:
+    """Reads what a stream gives that has begun with all that is left: those that are asked for, in
+    the same order. What has gone by now is not in it."""
+    waiting: StoredRollout | None = None
+
+    def read(ids: Iterable[str]) -> Iterator[StoredRollout]:
+        nonlocal waiting
+        for id in ids:
+            waiting = next(stream, None) if waiting is None else waiting
+            if waiting is not None and waiting.rollout.id == id:
+                found, waiting = waiting, None
+                yield found
+
+    return read
 
 
 class Shard:

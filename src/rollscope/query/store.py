@@ -113,9 +113,7 @@ class Store:
         `order`: keys, `-` before one for the greatest first: `"-advantage"`, `"step,index"`.
         `columns`: fewer are faster.
         """
-        unknown = [name for name in columns if name not in COLUMNS]
-        if unknown:
-            raise ValueError(f"no such column: {', '.join(unknown)} (known: {', '.join(COLUMNS)})")
+        _check_columns(columns)
         _check_limit(limit)
         compiled = self._compiled(query)  # the selection looks for what is new when it is read
         return Selection(self.engine, compiled, parse_order(order), limit, columns)
@@ -226,6 +224,19 @@ class Store:
         """The exact list of Parquet files of a table, for other engines."""
         self.reader.refresh()
         return [str(path) for path in self.reader.files(table)]
+
+    def to_ray(self, query: str = "", *, columns: Sequence[str] = COLUMNS) -> Any:
+        """The rollouts that a query finds as a `ray.data.Dataset` of thin rows, in no order.
+
+        >>> store.to_ray("split:eval", columns=["step", "reward"]).groupby("step").mean("reward")
+
+        Tasks of Ray read them from the same files, each some row groups and the columns that are
+        asked for. All nodes must see the store. `pip install 'rollscope[ray]'`
+        """
+        from .on_ray import rollouts
+
+        _check_columns(columns)
+        return rollouts(self, query, columns)
 
     def sql(self, statement: str, params: Sequence[Any] = ()) -> Result:
         """Run one SELECT over the views `rollouts`, `messages`, `spans`, `facts`, `metrics`.
@@ -387,6 +398,12 @@ class Store:
         """The trainer's own numbers of a run, by name: (step, value) in order."""
         self.reader.refresh()
         return overview.metrics(self.engine, project, run)
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"no such column: {', '.join(unknown)} (known: {', '.join(COLUMNS)})")
 
 
 def _check_limit(limit: int | None) -> None:

@@ -35,7 +35,9 @@ class World(NamedTuple):
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     ours = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("ROLLSCOPE")}
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # actors find the tests' classes
+    # Actors find the tests' classes, and the same Rollscope as we do.
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), before]))
     head = _NODE | {"include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     made = [
