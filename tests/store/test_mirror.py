@@ -27,7 +27,8 @@ import rollscope
 from rollscope.capture.setup import resolve
 from rollscope.cli import main
 from rollscope.model import Message, Rollout
-from rollscope.store.read.mirror import Mirror, MirrorError
+from rollscope.store.read.bucket import BucketError
+from rollscope.store.read.mirror import Mirror
 
 BUCKET = "rollouts"
 PREFIX = "team/a"
@@ -218,7 +219,7 @@ def test_commands_read_an_address_like_a_folder(
 def test_what_cannot_be_read_is_said_with_what_can(
     tmp_path: Path, url: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(MirrorError, match=says):
+    with pytest.raises(BucketError, match=says):
         Mirror(url, tmp_path)
     assert main(["serve", url]) == 2
     assert says in capsys.readouterr().err

@@ -159,6 +159,7 @@ def watch(args: argparse.Namespace) -> int:
     from ..checks.settings import FILE
     from ..checks.watching import EVERY, Watch
 
+    mirror(args)  # alarms look at all that is new, so all of it comes here
     with opened(args) as store, following(args):
         folder = store.reader.root
         try:

@@ -74,15 +74,14 @@ def mirror(args: argparse.Namespace) -> Mirror | None:
     if not (args.dir and is_url(args.dir)):
         return None
     if getattr(args, "mirror", None) is None:
-        from ..store.read.mirror import Mirror, MirrorError
+        from ..store.read.bucket import BucketError
+        from ..store.read.mirror import Mirror
 
         try:
             args.mirror = Mirror(args.dir)
             fetched = args.mirror.sync()
-        except MirrorError as error:
+        except BucketError as error:
             raise Failed(str(error), 2) from None
-        except Exception as error:
-            raise Failed(f"{args.dir} cannot be read: {error}") from None
         if fetched.bytes:
             say(f"fetched {fetched.bytes / 1e6:,.1f} MB of {args.dir} to {args.mirror.folder}")
     found: Mirror = args.mirror
@@ -101,24 +100,37 @@ def is_url(place: str) -> bool:
 
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[Store]:
-    """The store. A wrong query or id becomes an error message for the person."""
-    from ..query import NotFound, QueryError, Store
+    """The store. A wrong query or id becomes an error message for the person.
 
-    remote = mirror(args)
-    folder = root(args) if remote is None else remote.folder
+    An address is read where it lies, unless the command has made a mirror of it.
+    """
+    from ..query import NotFound, QueryError
+    from ..store.read.bucket import BucketError
+
+    try:
+        store = _store(args)
+        try:
+            yield store
+        finally:
+            store.close()
+    except (QueryError, BucketError) as error:
+        raise Failed(str(error), 2) from None
+    except NotFound as error:
+        raise Failed(str(error)) from None
+
+
+def _store(args: argparse.Namespace) -> Store:
+    from ..query import Store
+
+    mirrored: Mirror | None = getattr(args, "mirror", None)
+    if args.dir and is_url(args.dir) and mirrored is None:
+        return Store(args.dir)
+    folder = root(args) if mirrored is None else mirrored.folder
     if args.dir and not folder.is_dir():
         raise Failed(f"no store at {folder}: there is no such folder", 2)
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         raise Failed(f"{folder}: reading is not permitted to you", 2)
-    store = Store(folder)
-    try:
-        yield store
-    except QueryError as error:
-        raise Failed(str(error), 2) from None
-    except NotFound as error:
-        raise Failed(str(error)) from None
-    finally:
-        store.close()
+    return Store(folder)
 
 
 def text(args: argparse.Namespace) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 
 from .exporting import add_redact, redactor
-from .opening import add_query, following, how_to_record, may_write, mirror, opened, root, text
+from .opening import (
+    add_query,
+    following,
+    how_to_record,
+    is_url,
+    may_write,
+    mirror,
+    opened,
+    root,
+    text,
+)
 from .output import Failed, progress, say, whole_number
 
 
@@ -70,8 +80,8 @@ def _look(args: argparse.Namespace) -> None:
 def view(args: argparse.Namespace) -> int:
     from ..server import serve as run_server
 
-    with opened(args) as store, following(args):
-        local = mirror(args) is None
+    local = not (args.dir and is_url(args.dir))
+    with opened(args) as store:
         if local and not store.runs():
             say(how_to_record(args))
         run_server(

@@ -61,12 +61,19 @@ class Store:
         if reader is None:
             from rollscope.store.read.reader import Reader as StoreReader
 
-            reader = StoreReader(os.fspath(dir) if dir is not None else None)
+            place = os.fspath(dir) if dir is not None else None
+            if place is not None and "://" in place:
+                from rollscope.store.read.far import Far
+
+                reader = StoreReader(far=Far(place))
+            else:
+                reader = StoreReader(place)
         self.reader = reader
         self.engine = Engine(reader)
 
     def __repr__(self) -> str:
-        return f"Store({getattr(self.reader, 'root', '')!s})"
+        far = getattr(self.reader, "far", None)
+        return f"Store({far.url if far is not None else getattr(self.reader, 'root', '')!s})"
 
     def close(self) -> None:
         """Give back memory and temporary files."""
@@ -412,5 +419,9 @@ def _check_limit(limit: int | None) -> None:
 
 
 def open(dir: str | os.PathLike[str] | None = None) -> Store:
-    """Open a store: a directory, else `$ROLLSCOPE_DIR`, else `~/.rollscope`."""
+    """Open a store: a directory, else `$ROLLSCOPE_DIR`, else `~/.rollscope`.
+
+    An address such as `s3://bucket/rollouts` is read where it lies: what a question needs comes
+    here, through a bounded cache.
+    """
     return Store(dir)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -41,7 +42,7 @@ def configuration(temporary: Path, threads: int | None, memory: int | None = Non
     return config | ({"threads": threads} if threads else {})
 
 
-def confine(database: DuckDBPyConnection, directories: list[Path]) -> None:
+def confine(database: DuckDBPyConnection, directories: Sequence[Path | str]) -> None:
     """SQL that people write reads these directories and nothing else, whatever it says."""
     allowed = ", ".join(f(d) for d in directories for f in (literal, path_literal))
     database.execute(f"SET allowed_directories = [{allowed}]")

@@ -17,7 +17,7 @@ import msgspec
 from ..model import schema
 from ..model.known import known
 from . import paths, small
-from .units import Unit, read_unit
+from .units import Trouble, Unit, read_unit
 
 COVERS = "covers.json"
 
@@ -65,17 +65,19 @@ class Moved(Exception):
     """Something went on its way between two looks: list again."""
 
 
-def list_run(directory: Path, cache: UnitCache | None = None) -> RunFiles:
+def list_run(
+    directory: Path, cache: UnitCache | None = None, trouble_of: Trouble | None = None
+) -> RunFiles:
     """The files of a run that count now."""
     cache = {} if cache is None else cache
     while True:
         try:
-            return _list_once(directory, cache)
+            return _list_once(directory, cache, trouble_of)
         except Moved:
             continue
 
 
-def _list_once(directory: Path, cache: UnitCache) -> RunFiles:
+def _list_once(directory: Path, cache: UnitCache, trouble_of: Trouble | None) -> RunFiles:
     problems: dict[str, str] = {}
     live = _list_live(directory / "live", problems)
     segments = _list_segments(directory / "segments", problems)
@@ -83,7 +85,7 @@ def _list_once(directory: Path, cache: UnitCache) -> RunFiles:
     units: dict[str, Unit] = {}
     spare: dict[str, Path] = {}
     for part in covers.parts:
-        if _take(merged / part, units, cache, problems) is None:
+        if _take(merged / part, units, cache, problems, trouble_of) is None:
             if paths.is_gone(merged):
                 raise Moved  # a newer one took its place
             problems[str(merged / part)] = f"missing, but {COVERS} names it: is it being copied?"
@@ -91,7 +93,7 @@ def _list_once(directory: Path, cache: UnitCache) -> RunFiles:
         if name in covers.logs:
             spare[name] = path
             continue
-        unit = _take(path, {}, cache, problems)
+        unit = _take(path, {}, cache, problems, trouble_of)
         if unit is None:
             raise Moved
         if unit.info.logs and name not in unit.info.logs:
@@ -130,13 +132,17 @@ def taken(directory: Path, log: str) -> int | None:
 
 
 def _take(
-    path: Path, units: dict[str, Unit], cache: UnitCache, problems: dict[str, str]
+    path: Path,
+    units: dict[str, Unit],
+    cache: UnitCache,
+    problems: dict[str, str],
+    trouble_of: Trouble | None,
 ) -> Unit | None:
     """Look at a unit once; a unit with trouble is looked at, and told, each time. None: gone."""
     unit = cache.get(str(path))
     if unit is None:
         trouble: dict[str, str] = {}
-        unit = read_unit(path, trouble)
+        unit = read_unit(path, trouble, trouble_of)
         if unit is None:
             return None
         problems |= trouble

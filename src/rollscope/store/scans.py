@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 from duckdb import DuckDBPyConnection
 
 from ..model import schema
-from .tables import columns, path_literal, q
+from .tables import columns, literal, path_literal, q
 from .units import FileSum, Unit, file_sum, fingerprint, parquet_trouble
 
 _TYPES = {table: {c.name: c.type for c in cols} for table, cols in schema.TABLES.items()}
@@ -51,6 +52,24 @@ def is_one_scan(relation: str) -> bool:
     return relation.startswith("read_parquet")
 
 
+class Elsewhere(Protocol):
+    """Where sealed files lie if not on this machine (`read.far.Far`)."""
+
+    folder: Path
+    """Where they would lie here."""
+    prefix: str
+    """What the engine puts before their path in the store."""
+
+    def name(self, path: Path) -> str:
+        """What the engine calls a file."""
+
+    def trouble(self, path: Path, said: FileSum | None = None) -> str | None:
+        """What is wrong with a file at first sight; None: nothing."""
+
+    def told(self, error: Exception) -> None:
+        """Raise why the place does not answer, if an error of the engine comes of that."""
+
+
 class Scans:
     """Reads files of any version: by name, what is missing null, the rest ignored.
 
@@ -58,8 +77,9 @@ class Scans:
     others carry the same `fingerprint`.
     """
 
-    def __init__(self, db: DuckDBPyConnection) -> None:
+    def __init__(self, db: DuckDBPyConnection, far: Elsewhere | None = None) -> None:
         self._db = db
+        self._far = far
         self._mine = fingerprint()
         self._selects: dict[tuple[str, str, int], tuple[str, str | None]] = {}
         """What to select from files of another version, and what of them is not shown."""
@@ -78,25 +98,64 @@ class Scans:
                 is_mine = unit.info.columns == self._mine
                 select = mine if is_mine else self._by_name(table, unit)
                 if select is not None:
-                    groups.setdefault(select, []).append(str(unit.file(table)))
+                    groups.setdefault(select, []).append(self.name(unit.file(table)))
         if groups.keys() == {mine}:  # planning a SELECT of all columns takes half a millisecond
-            return read(groups[mine], filename=filename)
+            return self._read(groups[mine], filename)
         extra = ", filename" if filename else ""
         scans = [
-            f"SELECT {select}{extra} FROM {read(files, filename=filename)}"
+            f"SELECT {select}{extra} FROM {self._read(files, filename)}"
             for select, files in groups.items()
         ]
         return f"({' UNION ALL '.join(scans)})" if scans else None
 
+    @property
+    def is_far(self) -> bool:
+        """Do the files lie on object storage? Then nobody reads them all to find one."""
+        return self._far is not None
+
+    def name(self, path: Path) -> str:
+        """What the engine calls a sealed file."""
+        return str(path) if self._far is None else self._far.name(path)
+
+    def _read(self, files: list[str], filename: bool) -> str:
+        relation = read(files, filename=filename)
+        if self._far is None or not filename:
+            return relation
+        # Everybody knows files by where they would lie here.
+        here = f"{literal(f'{self._far.folder}/')} || filename[{len(self._far.prefix) + 1}:]"
+        return f"(SELECT * REPLACE ({here} AS filename) FROM {relation})"
+
+    def size(self, unit: Unit, table: str) -> int:
+        """Bytes of a table."""
+        said = unit.info.files.get(unit.file(table).name)
+        if said is not None or self._far is not None:
+            return 0 if said is None else said.size
+        return unit.file(table).stat().st_size
+
+    def damage(self, path: Path, said: FileSum | None, *, at_sight: bool = False) -> str | None:
+        """What is wrong with a sealed file; None: nothing."""
+        if self._far is None:
+            return damage(self._db, path, said, at_sight=at_sight)
+        if at_sight:
+            return self._far.trouble(path, said)
+        try:
+            self._db.execute(f"SELECT max(hash(t)) FROM {read([self.name(path)])} t").fetchall()
+        except duckdb.Error as error:
+            self._far.told(error)
+            return f"damaged ({_first_line(error)})"
+        return None
+
     def _by_name(self, table: str, unit: Unit) -> str | None:
         """What to select from a file of another version; None: it cannot be read."""
-        path = str(unit.file(table))
+        path = self.name(unit.file(table))
         shape = (table, unit.info.columns or path, unit.info.version)
         if shape not in self._selects:
             try:
                 found = self._db.execute(f"DESCRIBE SELECT * FROM {read([path])}").fetchall()
             except duckdb.Error as error:
-                if "No such file" in str(error) or not unit.file(table).exists():
+                if self._far is not None:
+                    self._far.told(error)
+                if "No such file" in str(error) or not (self._far or unit.file(table).exists()):
                     raise FileNotFoundError(path) from error
                 self.ignored[path] = f"cannot be read ({_first_line(error)})"
                 return None

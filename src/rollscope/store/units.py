@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -42,6 +42,10 @@ one of a million ids that are hashes is found in 6 ms of CPU instead of 62, for 
 
 SORTED = '"step", "group", "index", "id"'
 """Order of rollouts: siblings lie next to each other, and compress so."""
+
+
+Trouble = Callable[["Path", "FileSum | None"], "str | None"]
+"""What is wrong with a table at first sight, given its checksums; None: nothing."""
 
 
 def fingerprint() -> str:
@@ -124,11 +128,15 @@ class Unit(NamedTuple):
         return self.directory / f"{table}.parquet"
 
 
-def read_unit(directory: Path, problems: dict[str, str]) -> Unit | None:
+def read_unit(
+    directory: Path, problems: dict[str, str], trouble_of: Trouble | None = None
+) -> Unit | None:
     """A unit as it lies there; what is wrong with it is added to `problems`, by path.
 
-    None: it is not there (any more), or nothing in it can be read.
+    `trouble_of`: `parquet_trouble`, or the same of tables that lie elsewhere. None: it is not there
+    (any more), or nothing in it can be read.
     """
+    trouble_of = trouble_of or parquet_trouble
     path = directory / INFO
     info, why = None, ""
     try:
@@ -138,7 +146,7 @@ def read_unit(directory: Path, problems: dict[str, str]) -> Unit | None:
     found = []
     for table in schema.TABLES:
         file = f"{table}.parquet"
-        trouble = parquet_trouble(directory / file, info.files.get(file) if info else None)
+        trouble = trouble_of(directory / file, info.files.get(file) if info else None)
         if trouble is None:
             found.append(table)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 from duckdb import DuckDBPyConnection
@@ -17,13 +17,16 @@ from duckdb import DuckDBPyConnection
 from ...model import schema
 from .. import writers
 from ..listing import LiveLog
-from ..scans import Scans, damage, is_one_scan
+from ..scans import Scans, is_one_scan
 from ..tables import one
 from ..units import Times, Unit
 from . import superseded, views
 from .late import Late
 from .tail import FollowedLog, Tail
 from .watching import WatchedRun, WatchedRuns
+
+if TYPE_CHECKING:  # it needs packages that only readers of a bucket have
+    from .far import Far
 
 _LIVE = ("patched", "homes", "late", "rollouts", "messages", "spans", "facts", "metrics")
 """Tables of the tail that are asked only if they have rows."""
@@ -39,10 +42,16 @@ class StoreProblem(NamedTuple):
 class Contents:
     """The last seen state of a store. One thread at a time may change it; any may read it."""
 
-    def __init__(self, db: DuckDBPyConnection, watching: WatchedRuns, temporary: Path) -> None:
+    def __init__(
+        self,
+        db: DuckDBPyConnection,
+        watching: WatchedRuns,
+        temporary: Path,
+        far: Far | None = None,
+    ) -> None:
         self._db = db
         self._watching = watching
-        self.scans = Scans(db)
+        self.scans = Scans(db, far)
         self.units: dict[str, Unit] = {}
         """Sealed files, by their directory."""
         self.filled: frozenset[str] = frozenset()
@@ -234,8 +243,9 @@ class Contents:
             for table in unit.tables
         }
         count = len(self._watching.broken)
-        for path in [path for path in files if str(path) in said] or files:
-            why = damage(self._db, path, files[path], at_sight=at_sight)
+        named = [path for path in files if self.scans.name(path) in said]
+        for path in named or ([] if self.scans.is_far else files):
+            why = self.scans.damage(path, files[path], at_sight=at_sight)
             if why is not None:
                 self._watching.broken[str(path)] = f"{why}; not shown"
         return len(self._watching.broken) > count

@@ -9,6 +9,9 @@ Sealed files never change and logs only grow, so every byte is fetched once. A s
 directory comes into the folder by one rename, when all its files are there; what went away
 goes away last. So whoever reads the folder sees what a reader of the store itself would see.
 Nothing is ever written to the bucket.
+
+With `whole=False`, of a sealed directory only the descriptions come here, `sealed` knows the rest,
+and `far` reads it by ranges.
 """
 
 from __future__ import annotations
@@ -18,21 +21,25 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
+from .. import small
 from ..listing import COVERS, Covers
 from ..paths import PRIVATE, encode_name
 from ..units import INFO, UnitInfo
+from .bucket import Bucket, Remote
 
-SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
-
-
-class MirrorError(ValueError):
-    """An address that cannot be read; the text says why and what to do instead."""
+_AT_ONCE = 32
+"""Small files that are asked for at a time: each takes as long as the way there and back."""
+_ABANDONED = 86_400.0
+"""Seconds after which what somebody began to fetch is nobody's any more."""
+_OF_A_RUN = ("run.json", "live", "writers", "derived", "reports")
+"""What is read of a run, besides what is sealed. The rest is for processes beside the writers."""
 
 
 class Synced(NamedTuple):
@@ -43,7 +50,7 @@ class Synced(NamedTuple):
 
 
 def cache_of(url: str) -> Path:
-    """Where the folder of an address lies on this machine."""
+    """Where what comes from an address lies on this machine."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return cache / "rollscope" / encode_name(url.rstrip("/"))
 
@@ -51,29 +58,44 @@ def cache_of(url: str) -> Path:
 class Mirror:
     """Follows one address. One process may follow it into a folder at a time."""
 
-    def __init__(self, url: str, folder: Path | None = None) -> None:
+    def __init__(self, url: str, folder: Path | None = None, *, whole: bool = True) -> None:
         self.url = url
+        self.bucket = Bucket(url)
+        self._whole = whole
         home = folder if folder is not None else cache_of(url)
-        self.folder = home / "store"
-        self._fetching = home / "fetching"
-        self._remote: Any = _open(url)
+        self.folder = home / ("store" if whole else "descriptions")
+        self.sealed: dict[str, Remote] = {}
+        """The files of sealed directories that are here, by their path in the store."""
         home.mkdir(PRIVATE, parents=True, exist_ok=True)
         self.folder.mkdir(exist_ok=True)
-        shutil.rmtree(self._fetching, ignore_errors=True)  # what an earlier one left half done
-        self._fetching.mkdir()
+        # Its own place: several processes may read one bucket, and none takes away another's.
+        for left in home.glob("fetching-*"):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
+        self._fetching = Path(tempfile.mkdtemp(prefix="fetching-", dir=home))
+        self.close = weakref.finalize(self, shutil.rmtree, self._fetching, True)
+        """Takes away what was not finished."""
 
     def sync(self) -> Synced:
         """Look once and fetch what is new."""
-        there = self._list()
+        there = self.bucket.list()
+        units = _units(there)
         self._fetched: list[int] = []
-        for unit, files in sorted(_units(there).items()):
-            if not (self.folder / unit).exists():
-                self._fetch_unit(unit, files)
-        for path, meta in there.items():
-            if _unit_of(path) is None:
-                self._fetch_file(path, meta)
+        new = [unit for unit in sorted(units) if not (self.folder / unit).exists()]
+        self._all(lambda unit: self._fetch_unit(unit, units[unit]), new)
+        self._all(
+            lambda path: self._fetch_file(path, there[path]),
+            (path for path in there if _unit_of(path) is None and path.split("/")[2] in _OF_A_RUN),
+        )
         self._forget(there)
+        here = {unit: files for unit, files in units.items() if (self.folder / unit).exists()}
+        self.sealed = {path: remote for files in here.values() for path, remote in files.items()}
         return Synced(len(self._fetched), sum(self._fetched))
+
+    def _all(self, work: Callable[[str], None], names: Iterable[str]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(work, names):
+                pass
 
     @contextlib.contextmanager
     def following(
@@ -99,87 +121,66 @@ class Mirror:
             end.set()
             thread.join(30)
 
-    def _list(self) -> dict[str, Any]:
-        import obstore
-
-        found = {}
-        for batch in obstore.list(self._remote):
-            for meta in batch:
-                parts = PurePosixPath(meta["path"]).parts
-                if len(parts) > 2 and ".." not in parts and not meta["path"].startswith("/"):
-                    found[meta["path"]] = meta
-        return found
-
-    def _fetch_unit(self, unit: str, files: dict[str, Any]) -> None:
-        """A sealed directory, whole; nothing as long as some of it is still on its way there."""
-        if not self._is_whole(unit, files):
-            return
+    def _fetch_unit(self, unit: str, files: dict[str, Remote]) -> None:
+        """A sealed directory; nothing as long as some of it is still on its way there."""
         new = Path(tempfile.mkdtemp(dir=self._fetching))
+        described = [path for path in files if path.endswith(".json")]
+        rest = [path for path in files if self._whole and path not in described]
         with contextlib.suppress(FileNotFoundError):  # it went away: its successor is there
-            for path in files:
-                target = new / PurePosixPath(path).relative_to(unit)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._download(path, target)
-            place = self.folder / unit
-            place.parent.mkdir(parents=True, exist_ok=True)
-            new.rename(place)
-            self._fetched += [meta["size"] for meta in files.values()]
+            self._download(unit, described, new)
+            if _is_whole(unit, new, files):
+                self._download(unit, rest, new)
+                place = self.folder / unit
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self.sealed |= files
+                with contextlib.suppress(OSError):  # another process has brought it
+                    new.rename(place)
+                self._fetched += [files[path].size for path in (*described, *rest)]
         shutil.rmtree(new, ignore_errors=True)
 
-    def _is_whole(self, unit: str, files: dict[str, Any]) -> bool:
-        if f"{unit}/{COVERS}" in files:
-            covers = msgspec.json.decode(self._read(f"{unit}/{COVERS}"), type=Covers)
-            return all(self._has_tables(f"{unit}/{part}", files) for part in covers.parts)
-        return PurePosixPath(unit).parent.name == "segments" and self._has_tables(unit, files)
+    def _download(self, unit: str, files: list[str], new: Path) -> None:
+        for path in files:
+            target = new / PurePosixPath(path).relative_to(unit)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._write(path, target)
 
-    def _has_tables(self, unit: str, files: dict[str, Any]) -> bool:
-        if f"{unit}/{INFO}" not in files:
-            return False
-        info = msgspec.json.decode(self._read(f"{unit}/{INFO}"), type=UnitInfo)
-        return all(f"{unit}/{table}.parquet" in files for table in info.rows)
+    def _write(self, path: str, target: Path) -> None:
+        with target.open("wb") as file:
+            for piece in self.bucket.pieces(path):
+                file.write(piece)
 
-    def _fetch_file(self, path: str, meta: Any) -> None:
+    def _fetch_file(self, path: str, remote: Remote) -> None:
         """A log, of which only the new part is fetched, or a small file that may change."""
         target = self.folder / path
         have = target.stat().st_size if target.exists() else 0
-        is_complete = have == meta["size"] and target.exists()
-        if PurePosixPath(path).parent.name == "live" and have <= meta["size"]:
+        is_complete = have == remote.size and target.exists()
+        if PurePosixPath(path).parent.name == "live" and have <= remote.size:
             if not is_complete:
-                self._grow(path, target, have, meta["size"])
+                self._grow(path, target, have, remote.size)
             return
-        when = meta["last_modified"].timestamp()
-        if is_complete and target.stat().st_mtime == when:
+        if is_complete and target.stat().st_mtime == remote.time:
             return
-        new = self._fetching / "file"
+        new = Path(tempfile.mkdtemp(dir=self._fetching))
         with contextlib.suppress(FileNotFoundError):
-            self._download(path, new)
-            os.utime(new, (when, when))
+            self._write(path, new / "file")
+            os.utime(new / "file", (remote.time, remote.time))
             target.parent.mkdir(parents=True, exist_ok=True)
-            new.replace(target)
-            self._fetched.append(meta["size"])
+            (new / "file").replace(target)
+            self._fetched.append(remote.size)
+        shutil.rmtree(new, ignore_errors=True)
 
     def _grow(self, path: str, target: Path, have: int, size: int) -> None:
-        import obstore
-
         target.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError), target.open("ab") as log:
-            if size > have:
-                log.write(bytes(obstore.get_range(self._remote, path, start=have, end=size)))
+        with contextlib.suppress(FileNotFoundError):
+            news = self.bucket.read(path, have, size) if size > have else b""
+            log = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:  # at its place: another process may have written the same bytes meanwhile
+                os.pwrite(log, news, have)
+            finally:
+                os.close(log)
             self._fetched.append(size - have)
 
-    def _download(self, path: str, target: Path) -> None:
-        import obstore
-
-        with target.open("wb") as file:
-            for piece in obstore.get(self._remote, path):
-                file.write(piece)
-
-    def _read(self, path: str) -> bytes:
-        import obstore
-
-        return bytes(obstore.get(self._remote, path).bytes())
-
-    def _forget(self, there: dict[str, Any]) -> None:
+    def _forget(self, there: dict[str, Remote]) -> None:
         """Take away what is gone from the bucket, whole directories at once."""
         kept = set(_units(there))
         for path in [p for p in self.folder.rglob("*") if p.is_file()]:
@@ -201,32 +202,27 @@ def _unit_of(path: str) -> str | None:
     return None
 
 
-def _units(there: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    units: dict[str, dict[str, Any]] = {}
-    for path, meta in there.items():
+def _units(there: dict[str, Remote]) -> dict[str, dict[str, Remote]]:
+    units: dict[str, dict[str, Remote]] = {}
+    for path, remote in there.items():
         if (unit := _unit_of(path)) is not None:
-            units.setdefault(unit, {})[path] = meta
+            units.setdefault(unit, {})[path] = remote
     return units
 
 
-def _open(url: str) -> Any:
-    scheme = url.partition("://")[0]
-    if scheme in ("http", "https"):
-        raise MirrorError(
-            f"{url}: a web server does not tell which files it has. Give the bucket behind it "
-            "(s3://, gs://, az://), or open a running Rollscope server in the browser"
-        )
-    if scheme not in SCHEMES:
-        raise MirrorError(f"{url}: known are {', '.join(f'{s}://' for s in SCHEMES)}")
+def _is_whole(unit: str, new: Path, files: dict[str, Remote]) -> bool:
+    """Are all files there that the descriptions in `new` name?"""
     try:
-        from obstore.store import from_url
-    except ImportError:
-        raise MirrorError(
-            "reading from object storage needs obstore: pip install 'rollscope[remote]'"
-        ) from None
-    endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
-    plain = scheme.startswith("s3") and endpoint.startswith("http://")
-    try:
-        return from_url(url, client_options={"allow_http": True} if plain else None)
-    except Exception as error:
-        raise MirrorError(f"{url}: {error}") from None
+        if f"{unit}/{COVERS}" in files:
+            covers = small.load(new / COVERS, Covers)
+            return all(_has_tables(f"{unit}/{part}", new / part, files) for part in covers.parts)
+        return PurePosixPath(unit).parent.name == "segments" and _has_tables(unit, new, files)
+    except ValueError:
+        return True  # it is damaged: the reader says so, and shows what can be shown
+
+
+def _has_tables(unit: str, new: Path, files: dict[str, Remote]) -> bool:
+    if f"{unit}/{INFO}" not in files:
+        return False
+    info = small.load(new / INFO, UnitInfo)
+    return all(f"{unit}/{table}.parquet" in files for table in info.rows)

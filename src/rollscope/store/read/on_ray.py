@@ -72,6 +72,8 @@ class Piece(NamedTuple):
 
 def place(reader: Reader) -> StorePlace:
     """What a task must know of the store that is read here."""
+    if reader.far is not None:
+        raise NotThere(f"{reader.far.url}: Ray reads folders that all nodes see; copy the store")
     known = []
     for run in reader.runs()[:_LOOKED_FOR]:
         known += [entry.path for entry in paths.entries(run.directory / "writers")[:1]]

@@ -21,7 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import duckdb
 from duckdb import DuckDBPyConnection
@@ -39,7 +39,7 @@ from ..engine import (
     scratch,
 )
 from ..runs import RunInfo
-from ..scans import damage
+from ..scans import Scans, damage
 from ..tables import one
 from ..units import Unit
 from .bodies import BodyReader, RowAndRollout, Sketch, StoredRollout
@@ -47,6 +47,9 @@ from .cancel import current
 from .contents import Contents, StoreProblem
 from .found import Found
 from .watching import WatchedRuns
+
+if TYPE_CHECKING:  # it needs packages that only readers of a bucket have
+    from .far import Far
 
 T = TypeVar("T")
 
@@ -87,11 +90,15 @@ class Reader:
         threads: int | None = None,
         memory: int | None = None,
         only: Path | None = None,
+        far: Far | None = None,
     ) -> None:
         """`threads` and `memory` (bytes) bound the engine; `only` is the directory of the one
-        run that is read."""
+        run that is read; `far` is a store on object storage, which is then read instead of
+        `root`, and closed with the reader."""
         self.threads = threads
         """Threads of the engine; None: as many as there are cores."""
+        self.far = far
+        root = root if far is None else far.folder
         self.root = Path(root).expanduser().absolute() if root is not None else paths.root()
         self.temporary = temporary = scratch()
         """A directory that goes with the reader. Besides the store the only one it may touch."""
@@ -100,13 +107,16 @@ class Reader:
         self._database.execute("SET GLOBAL parquet_metadata_cache = true")
         # Fetching columns ahead is for files far away. Here it only copies: a million numbers of
         # two columns are read in 18 ms of CPU instead of 26 without it.
-        self._database.execute("SET GLOBAL disable_parquet_prefetching = true")
-        confine(self._database, [self.root, temporary])
+        if far is None:
+            self._database.execute("SET GLOBAL disable_parquet_prefetching = true")
+        else:
+            far.attach(self._database)
+        confine(self._database, [self.root, temporary, *([far.prefix] if far else [])])
         self._finalizer = weakref.finalize(self, clean_up, self._database, temporary)
         self._local = threading.local()
         self._lock = threading.RLock()
-        self._watching = WatchedRuns(self.root, only)
-        self._contents = Contents(self._database.cursor(), self._watching, temporary)
+        self._watching = WatchedRuns(self.root, only, None if far is None else far.trouble)
+        self._contents = Contents(self._database.cursor(), self._watching, temporary, far)
         self.found = Found(self._database.cursor(), self._watching, self._contents)
         """What checks found."""
         self.refresh()
@@ -120,6 +130,8 @@ class Reader:
     def close(self) -> None:
         """Give back memory and temporary files."""
         self._finalizer()
+        if self.far is not None:
+            self.far.close()
 
     # -- what is asked ---------------------------------------------------------------------
 
@@ -154,6 +166,7 @@ class Reader:
     def recovers(self, error: Exception, since: int) -> bool:
         """A query failed: may it succeed over what the store is now? `since` is the `version`
         at which it began."""
+        self._told(error)
         of_columns = isinstance(error, duckdb.BinderException)  # another file in the place of one?
         return (of_columns or is_of_a_file(error)) and self._recover(error, since)
 
@@ -214,7 +227,10 @@ class Reader:
     def files(self, table: str) -> list[str]:
         """The exact list of sealed files of a table, for other engines."""
         units = self._contents.units.values()
-        return [str(unit.file(table)) for unit in units if table in unit.tables]
+        files = [unit.file(table) for unit in units if table in unit.tables]
+        if self.far is None:
+            return [str(file) for file in files]
+        return [self.far.address(file) for file in files]
 
     def differing(self) -> Differing:
         """What another engine does not see, or should not, in `files`."""
@@ -255,7 +271,7 @@ class Reader:
         wanted, batch, size = _FIRST_SLICE, list[Unit](), 0
         for number, unit in enumerate(units):
             batch.append(unit)
-            size += unit.file(table).stat().st_size
+            size += self._contents.scans.size(unit, table)
             if size >= wanted or number == len(units) - 1:
                 relation = self._contents.scans.relation(table, batch)
                 made += [TableSlice(relation, size)] if relation is not None else []
@@ -264,7 +280,10 @@ class Reader:
 
     def problems(self) -> list[StoreProblem]:
         """Every file, or part of one, that is not shown, and why."""
-        derived = [StoreProblem(path, text) for path, text in self.found.problems().items()]
+        found = self.found.problems()
+        if self.far is not None and self.far.silent is not None:
+            found[self.far.url] = f"{self.far.silent}; what came before is shown"
+        derived = [StoreProblem(path, text) for path, text in found.items()]
         return sorted([*self._contents.problems(), *derived])
 
     def writers(self, problems: dict[str, str] | None = None) -> list[writers.WriterInfo]:
@@ -279,14 +298,20 @@ class Reader:
     def damage(self) -> dict[str, str]:
         """What is wrong with sealed files, by path. All of each is read; and what was wrong at
         first sight is among the `problems`."""
-        files = [(unit.file(t), unit.info.files) for unit in self.units for t in unit.tables]
-        files += [(unit.file(t), unit.info.files) for unit in self.found.all_units for t in DERIVED]
         found = {}
-        for path, said in files:
-            why = damage(self.connection, path, said.get(path.name))
-            if why is not None and path.exists():
-                found[str(path)] = why
-        return found
+        with self.cursor() as db:
+            scans = Scans(db, self.far)
+            for unit in self.units:
+                for path in map(unit.file, unit.tables):
+                    found[path] = scans.damage(path, unit.info.files.get(path.name))
+            for derived in self.found.all_units:  # these lie here, always
+                for path in map(derived.file, DERIVED):
+                    found[path] = damage(db, path, derived.info.files.get(path.name))
+        return {
+            str(path): why
+            for path, why in found.items()
+            if why is not None and (self.far is not None or path.exists())
+        }
 
     # -- keeping up ------------------------------------------------------------------------
 
@@ -306,6 +331,8 @@ class Reader:
 
     def refresh(self) -> bool:
         """See what changed in the store. Returns whether anything did."""
+        if self.far is not None:
+            self.far.look()
         is_news = False
         with self._lock:
             for attempt in range(_TRIES):
@@ -313,6 +340,7 @@ class Reader:
                     is_news = self._contents.refresh() or is_news
                     return self.found.refresh() or is_news
                 except FAILURES as error:
+                    self._told(error)
                     is_moved = isinstance(error, (FileNotFoundError, duckdb.IOException))
                     if attempt == _TRIES - 1 or (not is_moved and not self._is_broken(error)):
                         raise
@@ -328,11 +356,18 @@ class Reader:
         with self._lock:
             if self.version != version:
                 return True  # somebody else has looked meanwhile
+            if self.far is not None:
+                self.far.look(now=True)
             self._watching.forget()
             self.found.forget()
             if self.refresh():
                 return True
             return self._is_broken(error) and self.refresh()
+
+    def _told(self, error: Exception) -> None:
+        """Raise it in words for a person, if it was the storage that failed."""
+        if self.far is not None:
+            self.far.told(error)
 
     def _is_broken(self, error: Exception) -> bool:
         """Was it a damaged file that nobody knew of? From now on it is not shown."""

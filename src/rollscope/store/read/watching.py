@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..listing import LiveLog, RunFiles, UnitCache, list_run
 from ..runs import RunInfo, find_runs, mark
-from ..units import Unit
+from ..units import Trouble, Unit
 
 
 class WatchedRun:
@@ -24,8 +24,11 @@ class WatchedRun:
 class WatchedRuns:
     """All runs of a store, or only the one in the directory `only`."""
 
-    def __init__(self, root: Path, only: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, only: Path | None = None, trouble_of: Trouble | None = None
+    ) -> None:
         self._root = root
+        self._trouble_of = trouble_of
         self._only = only
         self.runs: dict[Path, WatchedRun] = {}
         """By directory."""
@@ -46,7 +49,7 @@ class WatchedRuns:
         for directory, run in self.runs.items():
             now = mark(directory)
             if now is None or now != run.mark:
-                run.files, run.mark = list_run(directory, run.seen), now
+                run.files, run.mark = list_run(directory, run.seen, self._trouble_of), now
                 changed.append(run)
         return changed
 
