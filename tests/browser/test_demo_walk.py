@@ -48,6 +48,43 @@ def test_six_keys_lead_to_where_best_and_worst_part(
     assert page.wrong == []
 
 
+LONG = "run:long-division"
+
+
+def test_a_long_reply_shows_the_slip_that_made_it_wrong(
+    demo_site: Served, look: Look, shoot: Shoot
+) -> None:
+    rows = demo_site.get("rollouts", q=f"{LONG} step:3", order="-response_tokens", limit=100)[
+        "rows"
+    ]
+    assert rows[0]["response_tokens"] > 2_000
+    wrong = next(row for row in rows if row["reward"] < 0.7)
+    page = ready(look(f"{demo_site.url}/?id={wrong['id']}&q={LONG}"))
+    page.get_by_role("button", name=re.compile("Thinking")).click()
+    at_rest(page)
+    shoot(page, "demo-long")
+    page.keyboard.press("b")
+    expect(page.get_by_text("first divergence")).to_be_in_viewport()
+    expect(page.locator(".side.base mark").first).to_be_in_viewport()
+    shoot(page, "demo-long-compare")
+    assert page.wrong == []
+
+
+def test_every_token_of_a_long_reply_can_be_jumped_to(
+    demo_site: Served, look: Look, shoot: Shoot
+) -> None:
+    id = begin(demo_site, f"{LONG} response_tokens:>2000")
+    page = ready(look(f"{demo_site.url}/?id={id}&view=tokens&stream=logprob"))
+    page.get_by_role("button", name=re.compile("lowest")).click()
+    expect(page.locator(".tok.at")).to_be_in_viewport()
+    at_rest(page)
+    assert page.locator(".window:not(.wait)").count() > 1
+    drawn = page.locator(".tokens").last.evaluate("tokens => tokens.textContent")
+    assert " ." not in drawn, "a space that nobody wrote, between two windows"
+    shoot(page, "demo-long-tokens")
+    assert page.wrong == []
+
+
 def test_a_helper_has_a_conversation_of_its_own(
     demo_site: Served, look: Look, shoot: Shoot
 ) -> None:

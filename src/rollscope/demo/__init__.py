@@ -3,7 +3,7 @@
     import rollscope.demo
     rollscope.demo.run()
 
-A policy of 160,000 weights, written in NumPy, learns arithmetic with GRPO in less than a minute.
+A policy of 160,000 weights, written in NumPy, learns arithmetic with GRPO in about a minute.
 docs/demo.md says what is real about it and what is simulated.
 """
 

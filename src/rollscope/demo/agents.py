@@ -22,7 +22,7 @@ from .tools import Service
 
 TURNS = 7
 """Most turns that the policy may take in one conversation."""
-LIMITS = {"words": 72, "calculator": 24, "team": 48, "helper": 24}
+LIMITS = {"words": 72, "calculator": 24, "team": 48, "helper": 24, "division": 4000}
 """Most tokens of one turn, by part."""
 
 Play = Generator[Request, Request, None]
@@ -68,9 +68,11 @@ class Episode:
 class World:
     """What surrounds the policy: the chat template and the tool service."""
 
-    def __init__(self, chat: Chat, service: Service) -> None:
+    def __init__(self, chat: Chat, service: Service, length: int = LENGTH) -> None:
         self.chat = chat
         self.service = service
+        self.length = length
+        """Longest conversation, in tokens."""
 
     def play(self, episode: Episode) -> Play:
         """One rollout from prompt to end. Raises ServiceTimeout when a tool does not answer."""
@@ -92,7 +94,7 @@ class World:
         for _ in range(TURNS):
             ids = self._ids(episode, row)
             request = Request(ids, LIMITS[part], request)
-            if request.limit + len(request.prompt) > LENGTH - 8:
+            if request.limit + len(request.prompt) > self.length - 8:
                 break
             yield request
             turn, number = self._said(episode, row, request, name)

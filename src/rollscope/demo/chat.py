@@ -14,6 +14,7 @@ SYSTEM = {
     "calculator": "Use the calculator, then answer.",
     "team": "Lead the helper, then answer.",
     "helper": "Help: work out the product.",
+    "division": "Take away in writing, then answer.",
 }
 """What the policy is told, by part that it plays."""
 

@@ -32,7 +32,7 @@ from .policy import (
 from .threads import spread
 
 LENGTH = 160
-"""Longest conversation, in tokens."""
+"""Longest conversation, in tokens, unless an engine is made for longer ones."""
 BLOCK = 192
 """Slots that are worked on at once: few enough that the work stays in the cache."""
 
@@ -62,18 +62,27 @@ class Request:
 class Engine:
     """Draws tokens for many requests at once."""
 
-    def __init__(self, weights: Weights, stops: tuple[int, ...], seed: int, slots: int) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        stops: tuple[int, ...],
+        seed: int,
+        slots: int,
+        length: int = LENGTH,
+        version: int = 0,
+    ) -> None:
         self.rng = np.random.default_rng([seed, 2])
         self.stops = stops
         self.requests: list[Request] = []
         """The request in each slot: slots are filled from the front, without gaps."""
         self._arriving: list[Request] = []
-        self._keys = np.zeros((slots, HEADS, LENGTH, HEAD), np.float32)
-        self._values = np.zeros((slots, HEADS, LENGTH, HEAD), np.float32)
-        self._tokens = np.full((slots, WINDOW - 1 + LENGTH), -1, np.int32)
+        self.length = length
+        self._keys = np.zeros((slots, HEADS, length, HEAD), np.float32)
+        self._values = np.zeros((slots, HEADS, length, HEAD), np.float32)
+        self._tokens = np.full((slots, WINDOW - 1 + length), -1, np.int32)
         self._known = np.zeros(slots, np.int64)
         """How many tokens each slot has; keys and values exist for all but the last."""
-        self.load(weights, 0)
+        self.load(weights, version)
 
     def load(self, weights: Weights, version: int) -> None:
         """Go on with these weights (copied), also in the middle of a turn."""
@@ -84,7 +93,7 @@ class Engine:
         self._fill(np.arange(n), np.zeros(n, np.int64))
 
     def submit(self, request: Request) -> None:
-        request.limit = min(request.limit, LENGTH - len(request.prompt))
+        request.limit = min(request.limit, self.length - len(request.prompt))
         request.start = time.time()
         self._arriving.append(request)
 

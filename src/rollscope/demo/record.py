@@ -10,7 +10,7 @@ from .agents import Episode
 from .grader import Grade
 from .grpo import Row
 
-ENVIRONMENTS = {"words": "one turn", "calculator": "calculator", "team": "lead and helper"}
+ENVIRONMENTS = {"calculator": "calculator", "team": "lead and helper"}
 
 
 def rollout(episode: Episode, grade: Grade | None, error: Error | None = None) -> Rollout:
@@ -41,7 +41,7 @@ def rollout(episode: Episode, grade: Grade | None, error: Error | None = None) -
         sampling={"temperature": 1.0, "top_p": 1.0, "logprobs": "raw"},
         policy_version=versions[0] if versions else None,
         reference=f"{problem.answer} {problem.unit}",
-        environment=ENVIRONMENTS[problem.kind],
+        environment=ENVIRONMENTS.get(problem.kind, "one turn"),
         meta={"story": problem.story, "steps": len(problem.steps)},
     )
 

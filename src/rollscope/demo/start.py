@@ -17,19 +17,25 @@ from rollscope.store import paths
 from . import problems, warmup
 from .agents import World
 from .chat import Chat
+from .division import Course, Study
 from .tools import Service
 from .trainer import Plan, Tally, Trainer
 
 PROJECT = "demo"
-PLANS = (Plan("lr-1e-3", steps=42, rate=1e-3), Plan("lr-6e-3", steps=8, rate=6e-3))
-"""Two learning rates from the same start: one that teaches, one that breaks the policy."""
+PLANS: tuple[Plan | Course, ...] = (
+    Course("long-division"),
+    Plan("lr-1e-3", steps=42, rate=1e-3),
+    Plan("lr-6e-3", steps=8, rate=6e-3),
+)
+"""Long replies; and two learning rates from the same start: one that teaches, one that breaks the
+policy."""
 
 
 def run(
     dir: str | Path | None = None,
     seed: int = 0,
     *,
-    plans: Sequence[Plan] = PLANS,
+    plans: Sequence[Plan | Course] = PLANS,
     warm_steps: int = 700,
     tasks: tuple[int, int] = (432, 96),
     weights_dir: str | Path | None = None,
@@ -55,7 +61,11 @@ def run(
             config = {"seed": seed, "warm_steps": warm_steps, "tasks": tasks, **asdict(plan)}
             world = World(chat, Service(seed))
             with _recorder(root, plan.name, config) as recorder:
-                trainer = Trainer(plan, recorder, world, weights, split, seed, saved)
+                trainer = (
+                    Study(plan, recorder, chat, seed)
+                    if isinstance(plan, Course)
+                    else Trainer(plan, recorder, world, weights, split, seed, saved)
+                )
                 tallies[plan.name] = trainer.steps(progress)
     return tallies
 

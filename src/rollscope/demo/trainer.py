@@ -268,21 +268,21 @@ class Trainer:
 
     def _step_numbers(self, groups: list[Group], step: int) -> dict[str, float]:
         done = [pair for group in groups for pair in group.done]
-        reward = _mean([judged.reward for _, judged in done])
+        reward = mean([judged.reward for _, judged in done])
         self.tally.rewards.append(reward)
         return {
             "reward": reward,
-            "correct": _mean([judged.rewards["correct"] for _, judged in done]),
-            "truncated": _mean([float(episode.truncated) for episode, _ in done]),
-            "response_tokens": _mean([float(episode.written()) for episode, _ in done]),
-            "staleness": _mean([float(step - episode.step) for episode, _ in done]),
+            "correct": mean([judged.rewards["correct"] for _, judged in done]),
+            "truncated": mean([float(episode.truncated) for episode, _ in done]),
+            "response_tokens": mean([float(episode.written()) for episode, _ in done]),
+            "staleness": mean([float(step - episode.step) for episode, _ in done]),
         }
 
     def _exam_results(self) -> dict[str, float]:
         right = [(e.problem.kind, judged.rewards["correct"]) for e, judged in self._examined]
         self._examined = []
-        solved = _mean([value for _, value in right])
-        by_kind = {f"eval/{kind}": _mean([v for k, v in right if k == kind]) for kind in KINDS}
+        solved = mean([value for _, value in right])
+        by_kind = {f"eval/{kind}": mean([v for k, v in right if k == kind]) for kind in KINDS}
         return {"eval/correct": solved} | by_kind
 
     def _line(self, step: int, numbers: dict[str, float]) -> str:
@@ -295,5 +295,5 @@ class Trainer:
         return line
 
 
-def _mean(values: list[float]) -> float:
+def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -31,11 +32,21 @@ def tokenizer(seed: int) -> Tokenizer:
 
 def warm_start(chat: Chat, seed: int, steps: int) -> Weights:
     """Weights that imitate the examples, after `steps` steps."""
-    examples = Examples(chat, seed)
     weights = policy.init(len(chat.tokenizer), seed)
+    for _ in imitate(weights, _batches(Examples(chat, seed)), steps):
+        pass
+    return weights
+
+
+def _batches(examples: Examples) -> Iterator[list[Row]]:
+    while True:
+        yield [Row(ids[:LENGTH], learn[:LENGTH], []) for ids, learn in examples.rows(PROBLEMS)]
+
+
+def imitate(weights: Weights, batches: Iterator[list[Row]], steps: int) -> Iterator[int]:
+    """Change the weights in place, step by step; tells after each how many were made."""
     muon = Muon(weights)
-    for n in range(steps):
-        rows = [Row(ids[:LENGTH], learn[:LENGTH], []) for ids, learn in examples.rows(PROBLEMS)]
+    for n, rows in zip(range(steps), batches, strict=False):
         count = sum(sum(row.mask) for row in rows)
         grads: Weights = {}
         work = partial(_gradients, weights, count)
@@ -43,7 +54,7 @@ def warm_start(chat: Chat, seed: int, steps: int) -> Weights:
             grads = {name: grads[name] + g for name, g in more.items()} if grads else more
         warmed, cooled = min(1.0, (n + 1) / 20), min(1.0, max(0.05, 2 - 2 * n / steps))
         muon.update(weights, grads, RATE * warmed * cooled)
-    return weights
+        yield n + 1
 
 
 def _gradients(weights: Weights, count: int, rows: list[Row]) -> Weights:
