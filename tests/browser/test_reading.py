@@ -103,7 +103,7 @@ def test_what_is_copied_is_the_question_of_the_screen_and_runs(
         "matrix": lambda: [task.task for task in found["matrix"].tasks] == ["it's a sum"],
         "fate": lambda: [end.count for end in found["ends"]] == [3],
         "failures": lambda: found["failures"] == [],
-        "findings": lambda: found["checks"] == [],  # nobody has looked
+        "findings": lambda: {check.unlooked for check in found["checks"]} >= {3},  # nobody looked
         "spans": lambda: [span.name for span in found["spans"]] == ["generate", "run", "generate"],
     }
     assert answers[screen]()

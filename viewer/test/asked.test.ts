@@ -17,7 +17,7 @@ test("every other screen asks its own question", () => {
   expect(lines({ screen: "tasks", q: "step:1", kind: "flipped" })).toEqual(['tasks = rollscope.open().tasks("step:1", kind="flipped")', "rollscope tasks 'step:1'"]);
   expect(lines({ screen: "fate", q: "step:1" })).toEqual(['ends = store.fates("step:1")', "rollscope fate 'step:1'"]);
   expect(lines({ screen: "failures" })).toEqual(["failures = rollscope.open().failures()", "rollscope failures"]);
-  expect(lines({ screen: "findings" })).toEqual(["checks = rollscope.open().findings().counts()", "rollscope findings"]);
+  expect(lines({ screen: "findings" })).toEqual(["checks = counts(rollscope.open())", "rollscope findings"]);
   expect(lines({ screen: "matrix", q: "step:1", across: "run", base: "run:a", other: "run:b" })).toEqual(['matrix = rollscope.open().matrix("step:1", "run", base="run:a", other="run:b", order="-difference")', "rollscope tasks 'step:1' --across='run' --compare 'run:a' 'run:b' --order='-difference'"]);
   expect(asCommand(asked({ screen: "compare" }))).toBe("rollscope diff 'a1' 'b2'\nrollscope diff 'a1' 'c3'");
   expect(asPython(asked({ screen: "compare" }))).toContain('for id in ("a1", "b2", "c3",)]');

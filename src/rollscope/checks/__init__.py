@@ -2,11 +2,13 @@
 
 from rollscope.checks import scan
 scan(store, "run:qwen3-4b-grpo")         # checks look at what nobody has looked at yet
+counts(store, "run:qwen3-4b-grpo")       # of every check that is known; of those that looked:
 store.findings("run:qwen3-4b-grpo").counts()
 """
 
 from .align import Alignment, align
 from .check import Check, Evidence, Spot, check
+from .counts import counts
 from .scanning import Scan, ScanReport, scan
 from .settings import Settings, SettingsError
 from .subject import OneGroup, OneRollout
@@ -24,5 +26,6 @@ __all__ = [
     "Spot",
     "align",
     "check",
+    "counts",
     "scan",
 ]

@@ -40,7 +40,7 @@ export function asPython(asked: Asked): string {
     case "failures":
       return one("failures", `failures(${filtered})`);
     case "findings":
-      return one("checks", `findings(${filtered}).counts()`);
+      return `import rollscope\nfrom rollscope.checks import counts\n\nchecks = counts(${given(store, filtered)})`;
     default:
       return one("rollouts", `rollouts(${given(text(q), order && `order=${text(order)}`)})`);
   }
