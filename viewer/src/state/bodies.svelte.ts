@@ -4,7 +4,7 @@ import type { Body, Bodies as Came, TokenBlock } from "../api/types";
 import { stretch } from "../lib/text";
 
 /** Tokens of one message that are drawn together. */
-export const TOKENS = 1000;
+export const TOKENS = 400;
 const TOKEN_WINDOW = 8; // messages whose first tokens come in one answer
 const KEPT = 25; // windows of messages; with texts cut at 20,000 characters that is at most 20 MB
 const PIECES = 400; // of texts, of 8,000 characters
