@@ -127,6 +127,9 @@ OWN = 10_000
 SHOWN = 200_000
 """Characters of one message that a comparison carries."""
 
+PIECES = 1_000
+"""And runs of equal or different text: nobody reads more, and each is an element of the page."""
+
 
 def _whole(message: Message) -> list[s.ShownWords]:
     return _shown([(True, text_of(message))], OWN)
@@ -144,7 +147,7 @@ def _shown(runs: list[tuple[bool, str]], around: int) -> list[s.ShownWords]:
         before = after = around if same else OWN
         if same and len(runs) > 1:
             before, after = before * (number > 0), after * (number < len(runs) - 1)
-        if left < before + after:
+        if left < before + after or len(words) >= PIECES:
             rest = sum(len(run) for _, run in runs[number:])
             return [*words, s.ShownWords(same=same, skipped=rest)]
         kept = [text] if len(text) <= before + after else [text[:before], text[len(text) - after :]]

@@ -16,6 +16,7 @@ const MOST = 1_500; // more differences than this are not looked for: the time g
 const AROUND = 1_000; // characters shown of equal text beside what differs
 const OWN = 10_000; // and of either end of what only one has
 const SHOWN = 200_000; // and of one message
+const PIECES = 1_000; // equal or different, of one message
 
 /** Its text; where thinking ends and an answer begins, the answer has a line of its own. */
 function parted(body: Body): string {
@@ -102,7 +103,7 @@ function cut(runs: { same: boolean; text: string }[], around: number): ShownWord
     const most = same ? around : OWN;
     const inside = same && runs.length > 1;
     const [before, after] = [inside && i === 0 ? 0 : most, inside && i === runs.length - 1 ? 0 : most];
-    if (left < before + after) {
+    if (left < before + after || words.length >= PIECES) {
       const skipped = runs.slice(i).reduce((sum, run) => sum + run.text.length, 0);
       return [...words, { same, text: "", skipped }];
     }
