@@ -216,6 +216,15 @@ def _viewing(report: Report, viewer: dict[str, float], served: dict[str, float])
         told = f"{viewer[name]:.0f} {unit}" if name in viewer else "not measured"
         where = "viewer in Chromium" + ("" if name == "live_ms" else f", {MILLION:,} rollouts")
         report.add(f"{where}: {figure}", f"≤ {must} {unit}", told)
+    for name, must, unit, figure in (
+        ("long_open_ms", "200", "ms", "opening a thought of 130 kB, 32,000 tokens, five streams"),
+        ("long_jump_ms", "100", "ms", "jump to any of its tokens"),
+        ("long_find_ms", "300", "ms", "find in a message of 5 MB"),
+        ("long_compare_ms", "500", "ms", "compare two of 130 kB, the slowest of three pairs"),
+        ("long_memory_mb", "300", "MB", "memory of the tab's process with a message of 50 MB"),
+    ):
+        told = f"{viewer[name]:.0f} {unit}" if name in viewer else "not measured"
+        report.add(f"viewer in Chromium: {figure}", f"≤ {must} {unit}", told)
 
 
 def _beside(

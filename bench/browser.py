@@ -2,11 +2,13 @@
 
 python browser.py FOLDER        a JSON object on stdout, times in milliseconds
 
-`live_ms` is taken over a small store beside it, because something is recorded meanwhile.
+`live_ms` is taken over a small store beside it, because something is recorded meanwhile. `long.py`
+takes what long messages cost, over a store of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import statistics
@@ -16,6 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import long
 from served import serving
 
 RARE = "quetzalcoatl"
@@ -40,20 +43,28 @@ new PerformanceObserver(list => {
 
 
 def measure(folder: str) -> dict[str, float]:
-    """One visit: open, filter, search, read on, scroll through everything; then a running job."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.set_default_timeout(180_000)
+    """One visit: open, filter, search, read on, scroll through everything; then a running job, and
+    long messages."""
+    with opened() as page:
         with serving("rollscope", folder) as server:
             found = _visit(page, server.url)
             page.goto("about:blank")
         found["live_ms"] = _live(page)
-        browser.close()
+        found |= long.measure(page, FLAGS)
     return {name: round(value, 1) for name, value in found.items()}
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[Any]:
+    """A page of the real browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(180_000)
+        yield page
+        browser.close()
 
 
 def _visit(page: Any, url: str) -> dict[str, float]:

@@ -42,12 +42,12 @@ def make(folder: str, count: int) -> dict[str, float]:
             done += len(batch)
             run.flush()
     directory = paths.run_dir(Path(folder), "bench", "A")
-    _settle(directory)
+    settle(directory)
     compact(directory, grace=0.0)
     return {"make_s": time.perf_counter() - start, "rollouts": done}
 
 
-def _settle(directory: Path) -> None:
+def settle(directory: Path) -> None:
     """Wait for the sealing helpers."""
     deadline = time.monotonic() + 600
     while any((directory / "live").iterdir()) and time.monotonic() < deadline:
