@@ -174,6 +174,21 @@ def _add(count: CheckCount, state: State, n: int) -> None:
         setattr(count, state, getattr(count, state) + n)
 
 
+def alarms(engine: Engine, project: str | None, run: str) -> list[StoredFinding]:
+    """What checks found in the steps of a run, in the order of the steps."""
+    if not engine.reader.found.units:
+        return []
+    names = ("project", "run", "split", "step", *_FIELDS)
+    picked = ", ".join(f't."{name}"' for name in names)
+    sql = Sql(
+        f"SELECT {picked} FROM findings t "
+        "WHERE t.subject = 'step' AND t.run = ? AND t.project = coalesce(?, t.project) "
+        'ORDER BY t.step, t.split, t."check", t.text',
+        (run, project),
+    )
+    return [StoredFinding(**dict(zip(names, row, strict=True))) for row in engine.rows(sql)]
+
+
 def of_rollout(engine: Engine, id: str) -> list[Finding]:
     """What was found about one rollout and nobody dismissed, in the order of its messages."""
     names = ", ".join(f't."{name}"' for name in _FIELDS)

@@ -26,7 +26,7 @@ from .compile import Query, compile_query
 from .engine import Engine
 from .errors import NotFound
 from .facets import FACETS, HISTOGRAMS, Facet, FacetValue, Histogram, StepHistogram
-from .findings import Findings
+from .findings import Findings, StoredFinding
 from .groups import Neighbours
 from .matrix import Matrix
 from .matrix import matrix as make_matrix
@@ -341,6 +341,12 @@ class Store:
         Nothing is computed here: `rollscope scan`, the viewer, or `rollscope.checks.scan` looks.
         """
         return Findings(self.engine, self.query(query))
+
+    def alarms(self, run: str, project: str | None = None) -> list[StoredFinding]:
+        """What checks found in the steps of a run, in the order of the steps. The `query` of each
+        finds the rollouts that it is made of."""
+        self.reader.refresh()
+        return findings.alarms(self.engine, project, run)
 
     # -- at a glance -----------------------------------------------------------------------
 

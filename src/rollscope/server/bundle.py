@@ -108,7 +108,7 @@ def bundle(
 
 
 def _metrics(store: Store, rows: Sequence[s.RolloutRow]) -> list[dict[str, Any]]:
-    """What was logged by the runs of the selection."""
+    """What was logged by the runs of the selection, and what checks found in their steps."""
     runs = {(row.project, row.run): None for row in rows if row.run is not None}
     return [
         {
@@ -118,6 +118,7 @@ def _metrics(store: Store, rows: Sequence[s.RolloutRow]) -> list[dict[str, Any]]
                 name: [(step, number(value)) for step, value in points]
                 for name, points in store.metrics(run, project).items()
             },
+            "alarms": selecting.alarms(store, project, run),
         }
         for project, run in runs
         if run is not None

@@ -18,6 +18,7 @@ from ..query.matrix import Matrix
 from ..query.named import NAMED
 from ..query.overview import StepNumbers
 from ..query.selection import Selection
+from ..query.store import Store
 from ..query.tasks import ordered
 from . import params as p
 from . import shapes as s
@@ -181,7 +182,23 @@ def ribbon(desk: Desk, ask: p.RibbonOf) -> s.Ribbon:
     longest = sorted(lanes.values(), key=lambda lane: -len(lane.steps))
     for lane in longest[:6]:
         lane.metrics = _metrics(desk, lane, ask.metrics)
+        lane.alarms = _alarms(desk, lane)
     return s.Ribbon(runs=longest)
+
+
+def _alarms(desk: Desk, lane: s.RibbonRun) -> list[s.Alarm]:
+    """What checks found in the steps of a lane."""
+    of_run = desk.keep(
+        ("alarms", lane.project, lane.run), lambda: alarms(desk.store, lane.project, lane.run)
+    )
+    steps = {step.step for step in lane.steps}
+    return [alarm for alarm in of_run if alarm.split == lane.split and alarm.step in steps]
+
+
+def alarms(store: Store, project: str | None, run: str) -> list[s.Alarm]:
+    """What checks found in the steps of a run."""
+    found = store.alarms(run, project or None)
+    return [convert(alarm, s.Alarm, from_attributes=True) for alarm in found]
 
 
 def _metrics(desk: Desk, lane: s.RibbonRun, wanted: str) -> dict[str, list[tuple[int, s.Number]]]:

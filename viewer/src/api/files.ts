@@ -12,7 +12,7 @@ import { parse } from "../lib/syntax";
 import { historyOf, neighboursOf, runsOf, startOf } from "../lib/walking";
 import { idOf, needles, textTerms, type TextTerm } from "../lib/whole";
 import { Refused, type Api } from "./client";
-import type { Body, Detail, Hit, Keys, Num, RolloutRow, Spans, TokenBlock } from "./types";
+import type { Alarm, Body, Detail, Hit, Keys, Num, RolloutRow, Spans, TokenBlock } from "./types";
 
 interface Whole {
   detail: Detail;
@@ -21,11 +21,12 @@ interface Whole {
   spans: Spans;
 }
 
-/** What a run's trainer logged. */
+/** What a run's trainer logged, and what checks found in its steps. */
 interface Logged {
   project: string;
   run: string;
   metrics: Record<string, [number, Num][]>;
+  alarms?: Alarm[]; // bundles made before have none
 }
 
 const KEPT = 12; // whole rollouts in memory
@@ -112,7 +113,12 @@ export async function files(root: string): Promise<Api> {
       logged ??= load<Logged[]>("metrics.json");
       logged.catch(() => (logged = undefined));
       const [ribbon, all] = [ribbonOf(await select(q)), await logged];
-      for (const lane of ribbon.runs) lane.metrics = all.find((l) => l.project === lane.project && l.run === lane.run)?.metrics ?? {};
+      for (const lane of ribbon.runs) {
+        const mine = all.find((l) => l.project === lane.project && l.run === lane.run);
+        const steps = new Set(lane.steps.map(({ step }) => step));
+        lane.metrics = mine?.metrics ?? {};
+        lane.alarms = (mine?.alarms ?? []).filter((alarm) => alarm.split === lane.split && steps.has(alarm.step));
+      }
       return ribbon;
     },
     tasks: async ({ q, kind, order, at }) => tasksOf(await select(q), kind, order, at),

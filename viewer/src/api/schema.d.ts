@@ -733,6 +733,8 @@ export interface components {
                     number | string | null
                 ][];
             };
+            /** @default [] */
+            alarms: components["schemas"]["Alarm"][];
         };
         /**
          * StepNumbers
@@ -750,6 +752,18 @@ export interface components {
             length: number | null;
             groups: number;
             dead: number;
+        };
+        /**
+         * Alarm
+         * @description What a check found in a step.
+         */
+        Alarm: {
+            check: string;
+            step: number;
+            /** @default null */
+            split: string | null;
+            text: string;
+            query: string;
         };
         /** Tasks */
         Tasks: {

@@ -61,6 +61,7 @@ export type Histograms = Schemas["Histograms"];
 export type StepNumbers = Schemas["StepNumbers"];
 export type RibbonRun = Schemas["RibbonRun"];
 export type Ribbon = Schemas["Ribbon"];
+export type Alarm = Schemas["Alarm"];
 export type Task = Schemas["Task"];
 export type Tasks = Schemas["Tasks"];
 export type Matrix = Schemas["Matrix"];

@@ -103,6 +103,7 @@ export function ribbonOf(rows: Rowed[]): Ribbon {
     split: mine[0]?.split ?? null,
     steps: [...Map.groupBy(mine, (row) => row.step ?? 0)].toSorted((a, b) => a[0] - b[0]).map(([step, list]) => column(step, list)),
     metrics: {},
+    alarms: [],
   }));
   return { runs: sorted(runs, ["down", (lane) => lane.steps.length], ["up", (lane) => lane.project], ["up", (lane) => lane.run], ["up", (lane) => lane.split ?? ""]) };
 }

@@ -59,6 +59,17 @@ class Histograms(msgspec.Struct, kw_only=True):
     histograms: list[Histogram]
 
 
+class Alarm(msgspec.Struct, kw_only=True):
+    """What a check found in a step."""
+
+    check: str
+    step: int
+    split: str | None = None
+    text: str
+    query: str
+    """Finds the rollouts that it is made of."""
+
+
 class RibbonRun(msgspec.Struct, kw_only=True):
     project: str
     run: str
@@ -66,6 +77,8 @@ class RibbonRun(msgspec.Struct, kw_only=True):
     steps: list[StepNumbers] = []
     metrics: dict[str, list[tuple[int, Number]]] = {}
     """All that were logged, by name; (step, value) only of those asked for."""
+    alarms: list[Alarm] = []
+    """What checks found in these steps."""
 
 
 class Ribbon(msgspec.Struct, kw_only=True):
