@@ -36,7 +36,8 @@ class Pair:
         self.root = here
         here.mkdir(exist_ok=True)
         monkeypatch.setenv("ROLLSCOPE_DIR", str(there))
-        self.link = Node(str(self.there), "t")
+        self.link = Node()
+        self.link.begin(str(self.there), "t")
 
     def mark(self) -> None:
         (self.there / "carry").mkdir(parents=True)

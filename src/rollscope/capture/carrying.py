@@ -152,6 +152,7 @@ def _at_home(ray: Any, job: str, said: Claim) -> None:
         root=said.root,
         token=said.token,
         address=ray.get_runtime_context().gcs_address,
+        node=ray.get_runtime_context().get_node_id(),
         job=job,
         min_free=mine.min_free,
         seal=mine.seal,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -41,6 +42,22 @@ def kill_what_fetches(store: Path) -> None:
     os.kill(int(file.read_text()), signal.SIGKILL)
 
 
+def readers(world: World) -> list[int]:
+    """The processes of the actors that read on the nodes."""
+    raylets = {
+        started.process.pid
+        for node in world.cluster.worker_nodes
+        for started in node.all_processes["raylet"]
+    }
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in raylets and (folder / "cmdline").read_bytes().startswith(b"ray::Node"):
+                found.append(int(folder.name))
+    return found
+
+
 def test_every_rollout_of_eight_nodes_is_here_once_though_the_process_that_fetches_is_killed(
     driver: World, own_store: Path
 ) -> None:
@@ -72,6 +89,39 @@ def test_every_rollout_of_eight_nodes_is_here_once_though_the_process_that_fetch
     with Reader(own_store) as reader:
         said = [found for found in examine(reader) if found.level != "ok"]
     assert said == []
+
+
+def test_actors_wait_on_the_nodes_before_anybody_records_there_and_may_be_killed(
+    driver: World, own_store: Path
+) -> None:
+    run = rollscope.init(project="p", run="r")
+    until(lambda: len(readers(driver)) == len(driver.cluster.worker_nodes), "an actor on each")
+    waiting = set(readers(driver))
+    actors = [driver.actor(Recorder, n) for n in (1, 5)]
+    ray.get([actor.begin.remote(n) for n, actor in enumerate(actors)])
+    killed = 0
+    for first in range(0, 400, 50):
+        ray.get([actor.log.remote(first, 50) for actor in actors])
+        if first in (50, 200, 350):
+            seen = 2 * first
+            until(lambda n=seen: len(tasks(own_store)) >= n, "what was recorded before")
+            for pid in readers(driver):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+    assert killed > len(waiting), "those that took their place were killed, too"
+    hashes: dict[str, str] = {}
+    for logs in ray.get([actor.logs.remote() for actor in actors]):
+        hashes |= logs
+    wanted = sorted(f"{node}/{n}" for node in range(2) for n in range(400))
+    until(lambda: len(tasks(own_store)) >= len(wanted), "all rollouts")
+    ray.get([actor.finish.remote() for actor in actors])
+    until(lambda: not any(ray.get([a.files.remote() for a in actors])), "the nodes to be empty")
+    assert sorted(tasks(own_store)) == wanted
+    live = run.directory / "live"
+    assert hashes == {
+        name: hashlib.sha256((live / name).read_bytes()).hexdigest() for name in hashes
+    }
 
 
 def test_a_directory_that_is_the_drivers_is_noticed_and_nothing_is_sent(

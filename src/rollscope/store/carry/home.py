@@ -63,6 +63,8 @@ class Task(msgspec.Struct, kw_only=True):
     token: str
     address: str
     """Of the cluster."""
+    node: str = ""
+    """Ray's id of the node that home is on."""
     job: str
     min_free: int = 0
     """Bytes that must stay free at home."""

@@ -21,9 +21,14 @@ logs, each with its name and offset."""
 
 
 class Node:
-    """The files of one run on this node."""
+    """The files of one run on this node. It is told which when there is one."""
 
-    def __init__(self, directory: str, token: str) -> None:
+    def sees(self, path: str) -> bool:
+        """Is this file here?"""
+        return Path(path).exists()
+
+    def begin(self, directory: str, token: str) -> None:
+        """Follow a run. `token` is the name of home's file."""
         self._folder = Path(directory).parent.parent / ".carry"
         self._token = self._folder / token
         self._live = Path(directory, "live")

@@ -19,8 +19,14 @@ from .source import Shared, Source
 ANSWER = 60.0
 """Seconds in which a node must answer."""
 
+NEWS = 0.2
+"""Seconds between two looks for notes: the first rollout of a node waits for one."""
+
 LOOK = 1.0
-"""Seconds between two looks for nodes to fetch from."""
+"""Seconds between two looks at all else."""
+
+UNUSED = 600.0
+"""Seconds that an actor waits for a node's first note."""
 
 PATIENCE = 60.0
 """Seconds without the cluster's key-value store after which the cluster is given up."""
@@ -43,24 +49,31 @@ class Fetching:
         self._cluster = GcsClient(address=task.address)
         self._threads: dict[str, _Following] = {}
         self._forwarding = _Forwarding()
+        self._ready = _Ready(task)
 
     def run(self) -> None:
         """Until the job has ended and all that was written is here, or is lost with its node."""
-        heard, ended = writers.steady(), None
+        heard = looked = writers.steady()
+        ended: float | None = None
+        self._ready.start()
         while True:
             now = writers.steady()
+            is_look = now - looked > LOOK
             try:
                 self._follow_notes()
                 heard = now
-                if ended is None and self._has_ended():
+                if is_look and ended is None and self._has_ended():
                     ended = now
             except Exception:
                 if now - heard > PATIENCE:
                     break
-            self._forward()
-            if ended is not None and (self._is_over() or now - ended > AFTERWARDS):
-                break
-            time.sleep(LOOK)
+            if is_look:
+                looked = now
+                self._ready.look()
+                self._forward()
+                if ended is not None and (self._is_over() or now - ended > AFTERWARDS):
+                    break
+            time.sleep(NEWS)
         for thread in self._threads.values():
             thread.end()
         self._forward(is_last=True)
@@ -80,7 +93,7 @@ class Fetching:
             note = msgspec.json.decode(data, type=Note) if data is not None else None
             if note is None or Path(note.root) != Path(self._task.root):
                 continue
-            following = _Following(self._task, note)
+            following = _Following(self._task, note, self._ready)
             try:
                 _connect(self._task.address)
             except Exception as error:
@@ -100,12 +113,72 @@ class Fetching:
         return all(thread.is_over for thread in self._threads.values())
 
 
+_connecting = threading.Lock()
+
+
 def _connect(address: str) -> None:
     import ray
 
-    if not ray.is_initialized():
-        ray.init(address, namespace=home.NAMESPACE, log_to_driver=False, configure_logging=False)
-        ray.cloudpickle.register_pickle_by_value(node)
+    with _connecting:
+        if not ray.is_initialized():
+            ray.init(
+                address, namespace=home.NAMESPACE, log_to_driver=False, configure_logging=False
+            )
+            ray.cloudpickle.register_pickle_by_value(node)
+
+
+def _actor(id: str) -> Any:
+    """A new actor on a node. It takes no CPU, and ends with this process."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node_id=id, soft=False)
+    made: Any = ray.remote(node.Node)
+    return made.options(num_cpus=0, scheduling_strategy=there).remote()
+
+
+class _Ready(threading.Thread):
+    """An actor on each other node, started beside the job, before any note: to start Ray's driver
+    and an actor takes seconds, and a node's first rollout should not wait for them."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(daemon=True, name="getting ready")
+        self._task = task
+        self._actors: dict[str, tuple[Any, float, Any]] = {}
+
+    def run(self) -> None:
+        with contextlib.suppress(Exception):  # then they are made when they are needed
+            if not (others := self._others()):
+                return
+            _connect(self._task.address)
+            token = str(home.token_path(Path(self._task.root), self._task.token))
+            for id in others:
+                actor = _actor(id)
+                self._actors[id] = actor, writers.steady(), actor.sees.remote(token)
+
+    def _others(self) -> list[str]:
+        from ray._raylet import GcsClient
+
+        nodes = GcsClient(address=self._task.address).get_all_node_info(timeout=ANSWER)
+        alive = [id.hex() for id, found in nodes.items() if found.state == 0]
+        return [id for id in alive if id != self._task.node]
+
+    def take(self, id: str) -> Any:
+        """The actor that waits on a node, or a new one."""
+        actor, *_ = self._actors.pop(id, (None,))
+        return actor or _actor(id)
+
+    def look(self) -> None:
+        """Let go of those that nobody needs: on nodes that share home's directory, and on nodes
+        from which nobody has told of a run for long."""
+        for id, (_, since, sees) in list(self._actors.items()):
+            is_shared = False
+            with contextlib.suppress(Exception):
+                import ray
+
+                is_shared = bool(ray.wait([sees], timeout=0)[0]) and ray.get(sees)
+            if is_shared or writers.steady() - since > UNUSED:
+                self._actors.pop(id, None)
 
 
 class _Forwarding:
@@ -129,8 +202,9 @@ class _Forwarding:
 class _Following(threading.Thread):
     """Follows one run on one node."""
 
-    def __init__(self, task: Task, note: Note) -> None:
+    def __init__(self, task: Task, note: Note, ready: _Ready) -> None:
         super().__init__(daemon=True, name=f"from {note.host}")
+        self._ready = ready
         self._task = task
         self._source = Source(task, note)
         self._link: _Link | None = None
@@ -157,7 +231,8 @@ class _Following(threading.Thread):
             try:
                 if self._link is None:
                     self._source.begin()
-                    self._link = _Link(self._task, self._source.note)
+                    actor = self._ready.take(self._source.note.node)
+                    self._link = _Link(self._task, self._source.note, actor)
                 self._source.step(self._link)
                 self._failures = 0
             except Shared:
@@ -197,17 +272,13 @@ def _is_alive(id: str) -> bool:
 
 
 class _Link:
-    """An actor on the node. It takes no CPU, and ends with this process."""
+    """What an actor on the node says of one run."""
 
-    def __init__(self, task: Task, note: Note) -> None:
+    def __init__(self, task: Task, note: Note, actor: Any) -> None:
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        there = NodeAffinitySchedulingStrategy(node_id=note.node, soft=False)
-        made: Any = ray.remote(node.Node)
-        self._actor = made.options(num_cpus=0, scheduling_strategy=there).remote(
-            note.directory, task.token
-        )
+        self._actor = actor
+        self._actor.begin.remote(note.directory, task.token)  # comes before all else it is asked
         self._ray = ray
 
     def more(
