@@ -13,7 +13,7 @@ import pytest
 
 import rollscope
 from rollscope import Store
-from rollscope.checks import ScanReport, Settings, SettingsError, scan
+from rollscope.checks import ScanReport, Settings, SettingsError, scan, unlooked
 from rollscope.store import derived
 from rollscope.store.runs import remove_run
 from rollscope.store.seal.compact import compact
@@ -245,6 +245,38 @@ def test_two_scans_at_once_leave_one_answer_each(store: Store, own_store: Path) 
     assert numbers(other, "made.loud") == (1, 1, 2, 0)
     assert len(list(other.findings().of("made.loud"))) == 1
     assert ids(other, "flag:made.loud") == ["a"]
+
+
+@pytest.mark.parametrize("subject", ["rollouts", "groups"])
+def test_what_another_scan_has_done_meanwhile_is_not_done_again(
+    store: Store, own_store: Path, monkeypatch: pytest.MonkeyPatch, subject: str
+) -> None:
+    """A scan lists what is to do, then waits for its turn: somebody may have done it by then."""
+    asked = getattr(unlooked, subject)
+
+    def overtaken(*words: object) -> object:
+        todo = asked(*words)
+        monkeypatch.setattr(unlooked, subject, asked)
+        look(rollscope.open(own_store))
+        return todo
+
+    monkeypatch.setattr(unlooked, subject, overtaken)
+    report = look(store)
+    assert (report.rollouts, report.groups) == (4 if subject == "groups" else 0, 0)
+    for reader in (store, rollscope.open(own_store)):
+        flags = [sorted(row.flags) for row in reader.rollouts() if row.key == "a"]
+        assert flags == [["made.loud", "made.same"]] and numbers(reader, "made.loud") == (
+            1,
+            1,
+            2,
+            0,
+        )
+        counted = reader.reader.reading(
+            lambda db: db.execute(
+                "SELECT count(*), count(DISTINCT rollout) FROM flagged"
+            ).fetchone()
+        )
+        assert counted is not None and counted[0] == counted[1]
 
 
 @pytest.mark.parametrize("table", ["checked", "findings"])

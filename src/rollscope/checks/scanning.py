@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from functools import partial
 from itertools import groupby, islice
@@ -39,6 +39,9 @@ from .unlooked import Unlooked, UnlookedGroup
 from .worker import Looked, Looker, look, look_on_ray, prepare
 
 T = TypeVar("T", Unlooked, UnlookedGroup)
+
+Units = Mapping[Path, Mapping[str, DerivedUnit]]
+"""What lies beside each run, by path."""
 
 COMMIT = 20.0
 """Seconds of work after which it is kept."""
@@ -124,23 +127,33 @@ class Scan:
         self._report = ScanReport()
         self._settings = self._given or Settings(self._root / FILE)
         compiled, reader = self._store.query(query), self._store.reader
-        rollouts = reader.reading(
-            lambda db: unlooked.rollouts(db.cursor(), compiled, self._current("rollout"))
-        )
+
+        def unlooked_rollouts() -> list[Unlooked]:
+            current = self._current("rollout")
+            return reader.reading(lambda db: unlooked.rollouts(db.cursor(), compiled, current))
+
+        rollouts, before = unlooked_rollouts(), reader.found.units
         told = _Told(progress, len(rollouts))
         try:
             for place, mine in _by_run(rollouts):
-                self._at(place, partial(self._rollouts, mine, told))
+                left = partial(self._left, mine, before, unlooked_rollouts)
+                self._at(place, partial(self._rollouts, left, told))
         finally:
             self._end_processes()
         self._store.refresh()
         written = live(reader.writers())
         places = reader.reading(lambda db: unlooked.places(db.cursor(), compiled))
         lived = {place: place in written for place in places}
-        current = self._current("rollout"), self._current("group")
-        groups = reader.reading(lambda db: unlooked.groups(db.cursor(), lived, current))
+
+        def unlooked_groups() -> list[UnlookedGroup]:
+            current = self._current("rollout"), self._current("group")
+            return reader.reading(lambda db: unlooked.groups(db.cursor(), lived, current))
+
+        groups, before = unlooked_groups(), reader.found.units
         for place, ours in _by_run(groups):
-            self._at(place, partial(self._groups, ours))
+            self._at(
+                place, partial(self._groups, partial(self._left, ours, before, unlooked_groups))
+            )
         self._store.refresh()
         for place in sorted(places):
             self._at(place, partial(self._steps, lived[place]))
@@ -157,10 +170,22 @@ class Scan:
                 except (Busy, OSError) as why:
                     self._report.skipped["/".join(place)] = str(why)
 
+    def _left(
+        self, todo: list[T], before: Units, again: Callable[[], list[T]], run: RunInfo
+    ) -> list[T]:
+        """What is still to do in a run, now that nobody else can work on it: others may have done
+        it since it was listed, and findings must not be told twice."""
+        self._store.refresh()
+        if self._store.reader.found.units.get(run.directory) == before.get(run.directory):
+            return todo
+        return [one for one in again() if one.place == (run.project, run.run)]
+
     # -- rollouts ------------------------------------------------------------------------------
 
-    def _rollouts(self, todo: Sequence[Unlooked], told: _Told, run: RunInfo) -> None:
-        panel = self._panel(run)
+    def _rollouts(
+        self, left: Callable[[RunInfo], list[Unlooked]], told: _Told, run: RunInfo
+    ) -> None:
+        panel, todo = self._panel(run), left(run)
         known = {rollout.id: rollout for rollout in todo}
         writer, since, again = self._begin(run), time.monotonic(), 0
         try:
@@ -235,7 +260,10 @@ class Scan:
 
     # -- groups --------------------------------------------------------------------------------
 
-    def _groups(self, todo: Sequence[UnlookedGroup], run: RunInfo) -> None:
+    def _groups(self, left: Callable[[RunInfo], list[UnlookedGroup]], run: RunInfo) -> None:
+        todo = left(run)
+        if not todo:
+            return
         panel, writer = self._panel(run), self._begin(run)
         for table, row in look_at_groups(self._store, todo, panel):
             writer.add(table, row)
