@@ -16,6 +16,7 @@ help:
 	@echo "make lint      ruff and mypy"
 	@echo "make races     run the browser tests with late answers and a slow browser"
 	@echo "make bench     measure speed and size, beside Trackio, MLflow and Weave"
+	@echo "make bench-scale  the same questions of 10 thousand to 10 million rollouts (SIZES=10000,100000: fewer)"
 	@echo "make checks    measure how many planted faults the checks find, and write the table in docs/checks.md"
 	@echo "make generated write what is made from the code: tables of the docs, types of the page"
 	@echo "make tutorial  run the demo, and write its answers into the tutorial"
@@ -124,6 +125,11 @@ trainers: setup
 
 bench: $(PEERS) wheel
 	$(PEERS_PY) bench
+
+# What is measured already is kept in out/scale, so it may be stopped and begun again.
+.PHONY: bench-scale
+bench-scale: setup
+	nice -n 10 $(PY) bench/scale.py
 
 # Trains the demo first, if out/checks has none. What it plants faults into lies beside the repository.
 .PHONY: checks
