@@ -83,7 +83,7 @@ def has(file: Path, name: str) -> bool:
 
 def wrong(text: str) -> list[str]:
     """What a page names and is not there."""
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     found = []
     for block in blocks(text):
         about: list[Path] = []
