@@ -273,7 +273,7 @@ def test_what_another_scan_has_done_meanwhile_is_not_done_again(
         )
         counted = reader.reader.reading(
             lambda db: db.execute(
-                "SELECT count(*), count(DISTINCT rollout) FROM flagged"
+                'SELECT count(*), count(DISTINCT ("check", rollout)) FROM flagged'
             ).fetchone()
         )
         assert counted is not None and counted[0] == counted[1]
