@@ -5,6 +5,8 @@ python bench/growth.py live FOLDER 100000       rollouts that nobody sealed
 python bench/growth.py facts FOLDER 100000      rollouts that are sealed, and their facts not folded
 python bench/growth.py logs FOLDER 1000         that many live logs
 python bench/growth.py runs FOLDER 1000         that many runs
+python bench/growth.py segments FOLDER 200      that many sealed files, of 256 rollouts each
+python bench/growth.py finished FOLDER 1000     that many runs, each sealed
 python bench/growth.py open FOLDER              open it; a JSON object on stdout
 """
 
@@ -107,8 +109,29 @@ def runs(folder: str, count: int) -> dict[str, float]:
     return {}
 
 
+def segments(folder: str, count: int) -> dict[str, float]:
+    live(folder, 256, writers=count)
+    return _seal(Path(folder))
+
+
+def finished(folder: str, count: int) -> dict[str, float]:
+    runs(folder, count)
+    return _seal(Path(folder))
+
+
+def _seal(folder: Path) -> dict[str, float]:
+    """Seal every log."""
+    from rollscope.store import paths
+    from rollscope.store.seal.segment import seal
+
+    for path in sorted(folder.rglob(f"live/*{paths.LOG_ENDING}")):
+        seal(path.parent.parent, path.name.removesuffix(paths.LOG_ENDING))
+    return {}
+
+
 def open(folder: str) -> dict[str, float]:
-    """CPU and memory up to the counts and the first page, and of a second page."""
+    """CPU and memory up to the counts and the first page, of a second page, and of one after so
+    many that files were gathered."""
     import rollscope
 
     before, began = _memory(), time.process_time()
@@ -121,6 +144,12 @@ def open(folder: str) -> dict[str, float]:
     for _ in range(5):
         store.rollouts("step:2..", order="-reward", columns=PAGE).page(50)
     query = (time.process_time() - began) / 5
+    for _ in range(40):
+        store.rollouts("step:..5", order="-reward", columns=PAGE).page(50)
+    began = time.process_time()
+    for _ in range(5):
+        store.rollouts("step:1..", order="-reward", columns=PAGE).page(50)
+    later = (time.process_time() - began) / 5
     tail = store.reader.connection.execute(
         "SELECT (SELECT count(*) FROM tail.rollouts), (SELECT count(*) FROM tail.late)"
     ).fetchone()
@@ -135,6 +164,7 @@ def open(folder: str) -> dict[str, float]:
         "open_cpu_s": round(opened, 3),
         "open_memory_mb": round(grown, 1),
         "query_cpu_ms": round(1e3 * query, 2),
+        "later_query_cpu_ms": round(1e3 * later, 2),
         "refresh_cpu_ms": round(1e3 * (time.process_time() - began), 2),
     }
 

@@ -133,12 +133,15 @@ class BodyReader:
         scans: Scans,
         units: Iterable[Unit],
         filled: frozenset[str],
+        homes: str | None,
     ) -> None:
         self._db = db
         self._scans = scans
         self._units = {str(unit.directory): unit for unit in units}
         self._filled = filled
         """The tables of the schema `tail` that have rows."""
+        self._homes = homes
+        """Which sealed row lies in which file."""
 
     # -- one rollout -----------------------------------------------------------------------
 
@@ -151,17 +154,23 @@ class BodyReader:
             return Location("patched", homes)
         if self._live("rollouts", "id", "id = $id", values):
             return Location("rollouts", [])
-        sealed = self._scans.relation("rollouts", self._units.values(), filename=True)
-        if sealed is None:
-            return None
-        # A whole row asked of all files takes thrice as long as first asking where it is.
-        select = f"SELECT filename FROM {sealed} WHERE id = $id"
-        found = list(rows(self._db, select, values))
-        if len(found) > 1:  # logged twice under one key
-            found = list(rows(self._db, f"{select} ORDER BY {BEST_ROW}", values))
-        if not found:
-            return None
-        return Location(None, [self._units[str(Path(found[0]["filename"]).parent)]])
+        homes = self._sealed_in("id = $id", values)
+        if len(homes) > 1:  # logged twice under one key
+            sealed = self._scans.relation("rollouts", homes, filename=True)
+            best = f"SELECT filename FROM {sealed} WHERE id = $id ORDER BY {BEST_ROW} LIMIT 1"
+            homes = [self._unit_of(row["filename"]) for row in rows(self._db, best, values)]
+        return Location(None, homes) if homes else None
+
+    def _sealed_in(self, where: str, values: dict[str, Any]) -> list[Unit]:
+        """The units that hold such rows. A whole row asked of all files takes thrice as long as
+        first asking where it is."""
+        if self._homes is None:
+            return []
+        sql = f"SELECT DISTINCT filename FROM {self._homes} WHERE {where}"
+        return [self._unit_of(row["filename"]) for row in rows(self._db, sql, values)]
+
+    def _unit_of(self, file: str) -> Unit:
+        return self._units[str(Path(file).parent)]
 
     def rollout(self, id: str) -> Rollout | None:
         """A whole rollout, late facts and streams folded in."""
@@ -321,7 +330,8 @@ class BodyReader:
         """Thin rows by id, each with the directories of the sealed units that hold its rollout."""
         names = columns("rollouts")
         found: dict[str, tuple[StoredRow, set[str]]] = {}
-        sealed = self._scans.relation("rollouts", self._units.values(), filename=True)
+        homes = self._sealed_in("id IN (SELECT unnest($ids))", {"ids": ids})
+        sealed = self._scans.relation("rollouts", homes, filename=True)
         if sealed is not None:
             names_and_unit = f"{names}, parse_dirpath(filename) AS unit"
             for row in self._among(ids, names_and_unit, sealed, "id", f"true ORDER BY {BEST_ROW}"):

@@ -21,6 +21,7 @@ from ..scans import Scans, is_one_scan
 from ..tables import one
 from ..units import Times, Unit
 from . import superseded, views
+from .gathered import Gathered
 from .late import Late
 from .tail import FollowedLog, Tail
 from .watching import WatchedRun, WatchedRuns
@@ -64,6 +65,11 @@ class Contents:
         without reading all columns."""
         self._tail = Tail(db, temporary)
         self._late = Late(db, self.scans)
+        self.gathered = Gathered(db, self.scans, temporary)
+        self._checked: set[str] = set()
+        """Units some of whose rows are not shown as they lie there."""
+        self.homes: str | None = None
+        """Which sealed row lies in which file."""
         db.execute("CREATE TABLE tail.hidden (project VARCHAR, run VARCHAR, id VARCHAR)")
         self._make_views({}, set(), self.filled)
 
@@ -82,6 +88,7 @@ class Contents:
             if path in gone_logs or self._tail.size(path) != live.size
         ]
         if not (gone_logs or grown or units != self.units):
+            self._gather()
             return False
         kept = self._tail.snapshot(), self._late.snapshot()
         self.changes += 1
@@ -141,10 +148,17 @@ class Contents:
             if run.restarted and run.files is not None:
                 checked |= set(run.files.units)
         filled = frozenset(table for table in _LIVE if self._any(f"tail.{table}"))
+        self.gathered.follow(units)
         self._make_views(units, checked, filled)
         for run, found in restarts:
             superseded.hide(self._db, run.info.project, run.info.run, found)
         return filled
+
+    def _gather(self) -> None:
+        """Questions wait for the number of files: let there be fewer. What is shown stays."""
+        due = self.gathered.due(self.units)
+        if due and self.gathered.gather(due):
+            self._make_rollouts(self.units, self._checked, self.filled)
 
     def _any(self, relation: str) -> bool:
         return bool(one(self._db, f"SELECT count(*) FROM {relation}"))
@@ -156,8 +170,14 @@ class Contents:
             if table != "rollouts":
                 sealed = self.scans.relation(table, units.values())
                 self._db.execute(views.body_view(table, sealed, live=table in filled))
-        plain = [unit for path, unit in units.items() if path not in checked]
-        looked = [unit for path, unit in units.items() if path in checked]
+        self._make_rollouts(units, checked, filled)
+
+    def _make_rollouts(
+        self, units: dict[str, Unit], checked: set[str], filled: frozenset[str]
+    ) -> None:
+        self._checked = checked
+        self.homes = self.gathered.homes(units)
+        plain, looked = self.gathered.instead(units, checked)
         files = self.scans.relation("rollouts", plain)
         self._db.execute(
             views.rollouts_view(

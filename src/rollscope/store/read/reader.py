@@ -154,6 +154,7 @@ class Reader:
         """`work(connection)`, repeated over fresh files if one vanished or proves damaged."""
         for attempt in range(_TRIES):
             version = self.version
+            self._contents.gathered.asked += 1
             try:
                 # A client that may leave gets its own connection, so that only its query is
                 # interrupted.
@@ -209,7 +210,9 @@ class Reader:
 
         def asked(db: DuckDBPyConnection) -> T:
             return work(
-                BodyReader(db, contents.scans, list(contents.units.values()), contents.filled)
+                BodyReader(
+                    db, contents.scans, contents.units.values(), contents.filled, contents.homes
+                )
             )
 
         while True:
