@@ -64,6 +64,8 @@ class Gathered:
 
     def due(self, units: Mapping[str, Unit]) -> list[Unit]:
         """The units whose rows are worth copying now, if they are many."""
+        if self._scans.is_far:
+            return []  # all columns of all files would come here
         copied = {path for copy in self._copies for path in copy.units}
         found, rows = list[Unit](), 0
         for path, unit in units.items():
