@@ -99,6 +99,18 @@ def _flags(marks: Any) -> bytes:
     return bytes(map(bool, marks))
 
 
+def listed(values: Any) -> list[Any]:
+    """An array as a list, faster than `tolist` where numbers are repeated, as in masks and versions:
+    that makes each one anew."""
+    ends = (values[1:] != values[:-1]).nonzero()[0] + 1
+    if len(ends) * 8 > len(values) or not len(values):
+        return list(values.tolist())
+    found: list[Any] = []
+    for end in (*ends.tolist(), len(values)):
+        found += [values[end - 1].item()] * (end - len(found))
+    return found
+
+
 def where(marks: Sequence[Any], values: Any) -> list[Any]:
     """The values at true marks, and None elsewhere: trainers put dummies there, such as 0.0."""
     if len(marks) != len(values):

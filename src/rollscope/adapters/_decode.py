@@ -37,13 +37,14 @@ class Decoded(NamedTuple):
     """A list of whole numbers, or an array of NumPy."""
 
 
-def decode(tokenizer: Any, ids: Sequence[int]) -> Decoded:
-    """The whole text of `ids`, special tokens included, as the tokenizer itself gives it."""
+def decode(tokenizer: Any, ids: Sequence[int], row: Any = None) -> Decoded:
+    """The whole text of `ids`, special tokens included, as the tokenizer itself gives it. `row` are
+    the same ids as an array of NumPy, if there is one."""
     if not len(ids):
         return Decoded("", [])
     tokenizer = own(tokenizer)
     table = _table(tokenizer)
-    proven = table.decode(ids) if table is not None else None
+    proven = table.decode(ids, row) if table is not None else None
     if proven is not None:
         return proven
     text = _text(tokenizer, ids)
@@ -143,7 +144,8 @@ class _Table:
         """It decodes as Hugging Face does, a row like its pieces."""
         self._pieces: dict[int, bytes] = {}
         size = len(tokenizer) if self._is_plain else 0
-        self._proven: list[Any] = [None] * size
+        np = sys.modules.get("numpy")
+        self._proven: Any = [None] * size if np is None else np.full(size, None)
         """The pieces that are proven, by the id of their token."""
         self._begun = array("i", bytes(4 * size))
         """How many characters begin in each of them."""
@@ -173,26 +175,32 @@ class _Table:
         if whole and _text(self._tokenizer, whole) == b"".join(self.pieces(whole)).decode():
             self.prove(whole)
 
-    def decode(self, ids: Sequence[int]) -> Decoded | None:
+    def decode(self, ids: Sequence[int], row: Any) -> Decoded | None:
         """None if a piece is not proven, or if they make no text."""
-        text = self._proven_text(ids)
+        np = None if type(self._proven) is list else sys.modules["numpy"]
+        if np is not None and row is None:
+            try:
+                row = np.array(ids, "i4")
+            except (TypeError, OverflowError):
+                return None
+        if (min(ids) if np is None else row.min()) < 0:  # no id, but a place in a list
+            return None
+        text = self._proven_text(ids if np is None else row)
         if text is None:
             self._prove_new(ids)
-            text = self._proven_text(ids)
+            text = self._proven_text(ids if np is None else row)
         if text is None:
             return None
-        np = sys.modules.get("numpy")
-        row: Any = ids if np is None else np.array(ids, "i8")
-        if (min(row) if np is None else row.min()) < 0:  # no id, but a place in a list
-            return None
         if np is None:
-            return Decoded(text, list(accumulate(map(self._begun.__getitem__, row))))
+            return Decoded(text, list(accumulate(map(self._begun.__getitem__, ids))))
         return Decoded(text, np.frombuffer(self._begun, "i4").take(row).cumsum(dtype="i4"))
 
-    def _proven_text(self, ids: Sequence[int]) -> str | None:
+    def _proven_text(self, ids: Any) -> str | None:
         proven = self._proven
         try:
-            return b"".join([proven[i] for i in ids]).decode()
+            # Of an array, NumPy looks them up three times as fast.
+            found = [proven[i] for i in ids] if type(proven) is list else proven[ids].tolist()
+            return b"".join(found).decode()
         except (IndexError, TypeError, UnicodeDecodeError):
             return None
 

@@ -90,6 +90,7 @@ def split(
     trainer itself knows, as (first token, how many tokens, role).
     """
     problems = problems if problems is not None else []
+    array = ids if type(ids).__module__ == "numpy" else None
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     n = len(ids)
     sampled = same_length("mask", sampled, n, problems)
@@ -99,7 +100,7 @@ def split(
         for name, values in (streams or {}).items()
         if (fit := same_length(name, values, n, problems)) is not None
     }
-    row = _DecodedRow(ids, tokenizer, headers)
+    row = _DecodedRow(ids, tokenizer, headers, array)
     pieces: list[_Piece] = []
     for begin, end, wrote in _spans(n, sampled, turns):
         if wrote:
@@ -121,9 +122,12 @@ def note_wrote(message: Message, sampled: Sequence[Any]) -> None:
         message.meta[WROTE] = [begin, end]
 
 
-def after_prompt(prompt: int, values: Sequence[Any] | None) -> list[Any] | None:
+def after_prompt(prompt: int, values: Any) -> list[Any] | None:
     """A stream of the response, put behind `prompt` tokens for which it is not known."""
-    return None if values is None else [None] * prompt + list(values)
+    if values is None:
+        return None
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [*[None] * prompt, *values]
 
 
 def split_text(text: str) -> list[Message]:
@@ -160,11 +164,15 @@ class _DecodedRow:
     """The ids of a row with their text, by token."""
 
     def __init__(
-        self, ids: list[int], tokenizer: Any, headers: Sequence[tuple[int, int, str]] = ()
+        self,
+        ids: list[int],
+        tokenizer: Any,
+        headers: Sequence[tuple[int, int, str]] = (),
+        array: Any = None,
     ) -> None:
         self.ids = ids
         self._headers = headers
-        known = decode(tokenizer, ids) if tokenizer is not None else Decoded("", None)
+        known = decode(tokenizer, ids, array) if tokenizer is not None else Decoded("", None)
         self.text, self.ends = known
         self.array = None if type(self.ends) in (list, type(None)) else self.ends
         """The ends as NumPy's array. One by one they are read faster in another view of it."""

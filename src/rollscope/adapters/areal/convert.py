@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ...model import Error, Message, Rollout, Span, prompt_task
 from ...model.chat import from_chat
-from .._arrays import number, same_length
+from .._arrays import listed, number, same_length
 from .._decode import decode
 from .._messages import split
 from .._rows import TrainingRow, join
@@ -100,8 +100,8 @@ def _from_tensors(
     whole = same_length("messages", batch.get("messages"), len(rows), problems)
     found = []
     for i, row in enumerate(rows):
-        ids = row["input_ids"].tolist()
-        mask = row["loss_mask"].tolist() if "loss_mask" in row else None
+        ids = row["input_ids"]
+        mask = listed(row["loss_mask"]) if "loss_mask" in row else None
         wrote = mask if mask is not None and any(mask) else None
         turns = row.get("turn_ids")
         messages = split(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...model import Message
-from .._arrays import batch_on_host, where
+from .._arrays import batch_on_host, listed, where
 
 _TENSORS = (
     "input_ids",
@@ -59,7 +59,7 @@ def written(wrote: Sequence[Any] | None, values: Any) -> list[Any] | None:
 
 
 def versions(values: Any) -> list[Any] | None:
-    return None if values is None else where(values >= 0, values)
+    return None if values is None else where(values >= 0, listed(values))
 
 
 def first_version(messages: Sequence[Message]) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import Any, NamedTuple
 
 from ...model import Message, Rollout, prompt_task
 from ...model.chat import from_chat
-from .._arrays import batch_on_host, number, on_host, same_length, where
+from .._arrays import batch_on_host, listed, number, on_host, same_length, where
 from .._messages import after_prompt, split
 from .._repeats import Repeats
 from .files import prompt_text, said
@@ -239,18 +239,17 @@ def _messages(
         own = split(tokens.wrote, tokenizer=tokenizer, sampled=[1] * len(tokens.wrote))
         return _with_tool_calls([*said(prompt, []), *own], completion)
     values, p, n = tokens.values, len(tokens.shown), len(tokens.wrote)
-    wrote = [1] * n
-    if "tool_mask" in values:
-        wrote = _whole(values["tool_mask"][:n])
+    has_tools = "tool_mask" in values
+    wrote = _whole(values["tool_mask"][:n]) if has_tools else [1] * n
     is_told = any(wrote) or not n  # a row that is left out of the loss says nothing there
     streams: dict[str, list[Any] | None] = {}
     if "completion_mask" in values:
         learned = _whole(values["completion_mask"][:n])
-        streams["mask"] = [0] * p + list(map(operator.mul, learned, wrote))
+        streams["mask"] = [0] * p + (list(map(mul, learned, wrote)) if has_tools else learned)
     for name, stream in _STREAMS.items():
         if name in values and is_told:
-            found = where(wrote, values[name][:n])  # TRL puts 0.0 where a tool wrote
-            streams[stream] = after_prompt(p, found)
+            found = values[name][:n]  # TRL puts 0.0 where a tool wrote
+            streams[stream] = after_prompt(p, where(wrote, found) if has_tools else found)
     messages = split(
         tokens.shown + tokens.wrote,
         tokenizer=tokenizer,
@@ -266,7 +265,7 @@ def _messages(
 
 def _whole(values: Any) -> list[int]:
     if hasattr(values, "astype"):
-        return list(values.astype(int).tolist())
+        return listed(values.astype(int))
     return [int(value) for value in values]
 
 

@@ -83,7 +83,7 @@ def _fits(given: Row, made: Row) -> bool:
 def _unpadded(ids: Any, pad: int | None) -> Any:
     import numpy
 
-    ids = numpy.asarray(ids)
+    ids = numpy.asarray(ids, dtype="<i4")
     kept = numpy.flatnonzero(ids != pad)
     return ids[: kept[-1] + 1] if len(kept) else ids[:0]
 
@@ -91,7 +91,7 @@ def _unpadded(ids: Any, pad: int | None) -> Any:
 def _digest(ids: Any) -> bytes:
     import numpy
 
-    return blake2b(numpy.asarray(ids, dtype="<i8").tobytes(), digest_size=16).digest()
+    return blake2b(numpy.asarray(ids, dtype="<i4").tobytes(), digest_size=16).digest()
 
 
 class Learning:
