@@ -100,7 +100,7 @@ def _flags(marks: Any) -> bytes:
 
 
 def listed(values: Any) -> list[Any]:
-    """An array as a list, faster than `tolist` where numbers are repeated, as in masks and versions:
+    """An array as a list, faster than `tolist` where numbers repeat, as in masks and versions:
     that makes each one anew."""
     ends = (values[1:] != values[:-1]).nonzero()[0] + 1
     if len(ends) * 8 > len(values) or not len(values):

@@ -242,6 +242,9 @@ class _Argument(NamedTuple):
         return self.default
 
 
+_PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
 class Look:
     """Calls a function of ours with those arguments of a trainer's call that it names."""
 
@@ -250,6 +253,8 @@ class Look:
         self.signature = inspect.signature(function)
         wanted = inspect.signature(ours).parameters
         self._takes_rest = any(p.kind is Parameter.VAR_KEYWORD for p in wanted.values())
+        theirs = self.signature.parameters.values()
+        self._placed = [p.name for p in theirs if p.kind in _PLACED]
         self.arguments = {
             name: _argument(self.signature, parameter, n)
             for n, (name, parameter) in enumerate(wanted.items())
@@ -274,6 +279,8 @@ class Look:
     def _rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if not self._takes_rest:
             return {}
+        if len(args) <= len(self._placed):
+            return {**dict(zip(self._placed, args, strict=False)), **kwargs}
         rest: dict[str, Any] = {}
         for name, value in self.signature.bind(*args, **kwargs).arguments.items():
             is_more = self.signature.parameters[name].kind is Parameter.VAR_KEYWORD

@@ -4,6 +4,7 @@ import random
 import sys
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -138,8 +139,8 @@ def test_ends_as_an_array_and_as_a_list_make_the_same_messages(monkeypatch) -> N
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level(), eos_token="<|im_end|>")
     dice = random.Random(3)
 
-    def as_list(tokenizer, ids):
-        text, ends = decode(tokenizer, ids)
+    def as_list(tokenizer, ids, row=None):
+        text, ends = decode(tokenizer, ids, row)
         return Decoded(text, None if ends is None else list(map(int, ends)))
 
     for ids in rows(tokenizer, dice):
@@ -150,6 +151,6 @@ def test_ends_as_an_array_and_as_a_list_make_the_same_messages(monkeypatch) -> N
         with monkeypatch.context() as patched:
             patched.setattr(_messages, "decode", as_list)
             expected = split(ids, **given)
-        assert found == expected
+        assert found == expected == split(np.array(ids), **given)
         lines = [wire.rollout_line(Rollout(messages=m)).encode() for m in (found, expected)]
         assert lines[0] == lines[1]

@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -213,31 +213,63 @@ def _job(
     self: Any, sampling_params: dict[str, Any], trajectory: dict[str, Any], **given: Any
 ) -> tuple[Job, Any]:
     """What a worker knows of a rollout that begins, and its tokenizer."""
-    config = self.rollout_config
+    told = _told(self)
     validate = bool(trajectory.get("validate"))
     fields = {k: _field(v) for k, v in given.items() if k not in ("agent_name", "trace")}
+    step = fields.get("global_steps", trajectory.get("step"))
     job = Job(
-        step=step_of(self.config, fields.get("global_steps", trajectory.get("step"))),
-        step_is_version=counts_versions(self.config),
+        step=None if told.counts_versions else step_of(None, step),
+        step_is_version=told.counts_versions,
         validate=validate,
         fields=fields,
         agent_name=_name(given.get("agent_name")),
         sampling=dict(sampling_params),
-        logprobs_mode=config.get("logprobs_mode") if sampling_params.get("logprobs") else None,
-        response_length=config.get("response_length"),
-        group_size=int(config.val_kwargs.n if validate else config.n),
-        is_baseline=not validate and _is_baseline(self.config, sampling_params),
+        logprobs_mode=told.logprobs_mode if sampling_params.get("logprobs") else None,
+        response_length=told.response_length,
+        group_size=told.val_n if validate else told.n,
+        # REMAX tells an agent loop nothing but to be greedy, where its siblings are not.
+        is_baseline=told.is_remax and not validate and sampling_params.get("temperature") == 0,
         start=time.time(),
-        token2text=bool(config.trace.get("token2text", False)),
+        token2text=told.token2text,
     )
     return job, self.tokenizer
 
 
-def _is_baseline(config: Any, sampling: dict[str, Any]) -> bool:
-    """REMAX tells an agent loop nothing but to be greedy, where its siblings are not."""
-    rollout = config.actor_rollout_ref.rollout
-    is_greedy = sampling.get("temperature") == 0 != rollout.temperature
-    return is_greedy and str(config.algorithm.get("adv_estimator")).lower().endswith("remax")
+class _Told(NamedTuple):
+    """What a worker's configuration says of all its rollouts."""
+
+    config: Any
+    counts_versions: bool
+    logprobs_mode: str | None
+    response_length: int | None
+    n: int
+    val_n: int
+    is_remax: bool
+    """REMAX, whose other rollouts are not greedy."""
+    token2text: bool
+
+
+def _told(worker: Any) -> _Told:
+    """Read once: OmegaConf takes 5 to 60 µs for each value."""
+    known = _known.get(worker)
+    if known is None or known.config is not worker.config:
+        whole, config = worker.config, worker.rollout_config
+        estimator = str(whole.algorithm.get("adv_estimator")).lower()
+        known = _known[worker] = _Told(
+            config=whole,
+            counts_versions=counts_versions(whole),
+            logprobs_mode=config.get("logprobs_mode"),
+            response_length=config.get("response_length"),
+            n=int(config.n),
+            val_n=int(config.val_kwargs.n),
+            is_remax=estimator.endswith("remax")
+            and whole.actor_rollout_ref.rollout.temperature != 0,
+            token2text=bool(config.trace.get("token2text", False)),
+        )
+    return known
+
+
+_known: weakref.WeakKeyDictionary[Any, _Told] = weakref.WeakKeyDictionary()
 
 
 def _field(value: Any) -> Any:
