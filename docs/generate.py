@@ -218,9 +218,11 @@ def gaming() -> str:
     for of in measured()["gaming"]:
         found = of["hacked found"] + of["honest found"]
         precision = f"{of['hacked found']} of {found}" if found else "nothing was found"
-        rows.append((f"{of['set']}, {of['half']}", str(of["hacked"]), str(of["honest"]), precision,
-                     f"{of['hacked found']} of {of['hacked']}"))  # fmt: skip
-    return table(("runs", "hacked", "honest", "precision", "recall"), rows)
+        seen = of["hacked"] - of["hacked unobserved"]
+        rows.append((f"{of['set']}, {of['half']}", str(of["hacked"]), str(of["honest"]),
+                     str(of["hacked unobserved"] + of["honest unobserved"]), precision,
+                     f"{of['hacked found']} of {seen}"))  # fmt: skip
+    return table(("runs", "hacked", "honest", "unobserved", "precision", "recall of the rest"), rows)
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {

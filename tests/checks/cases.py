@@ -68,6 +68,10 @@ def msg(message: Message, parent: int) -> Message:
 
 LONG = "One thing follows from another, and so we go on through all of the cases with care. "
 VARIED = " ".join(f"At place {n} stands the number {n * n * 7919 % 10007}." for n in range(400))
+MOVES = " ".join(
+    f"Move disk {(k & -k).bit_length()} from peg {(k & k - 1) % 3} to peg {((k | k - 1) + 1) % 3}."
+    for k in range(1, 256)
+)
 LOG = [-0.1 - n / 100 for n in range(20)]
 
 BROKE = Error(kind="infrastructure", type="http_error", text="HTTP 500")
@@ -224,6 +228,10 @@ ROLLOUTS: dict[str, tuple[list[Rollout], list[Rollout]]] = {
         [says("wait, no. " * 40), says(LONG * 200), says(VARIED + "So I try it again. " * 20)],
         [says(VARIED), says("-" * 4000), says("no no no"), says("| a | b |\n" + "|---|---|\n" * 3)],
     ),
+    "reply.ngrams": (
+        [says(f"{VARIED} {LONG * 120} So that is it, and I stop.")],
+        [says(VARIED * 2), says(LONG * 4), says(VARIED), says(MOVES)],
+    ),
     "reply.certain": (
         [drew(4000, logprob=[-0.001] * 3500 + [-2.0] * 500)],
         [drew(4000, logprob=([-0.001] * 2000 + [-1.0]) + [-0.001] * 1999)],
@@ -335,9 +343,10 @@ ROLLOUTS: dict[str, tuple[list[Rollout], list[Rollout]]] = {
     ),
     "gap.sequence": (
         [drew(logprob=LOG, train_logprob=[v - 0.5 for v in LOG]),
-         drew(logprob=[v - 0.5 for v in LOG], train_logprob=LOG)],
-        [drew(logprob=LOG, train_logprob=[v - 0.3 for v in LOG]),
+         drew(logprob=[v - 0.5 for v in LOG], train_logprob=LOG),
          drew(logprob=LOG, train_logprob=[v + (-1) ** n for n, v in enumerate(LOG)])],
+        [drew(logprob=LOG, train_logprob=[v - 0.3 for v in LOG]),
+         drew(logprob=LOG, train_logprob=[v + 0.3 * (-1) ** n for n, v in enumerate(LOG)])],
     ),
 }  # fmt: skip
 
@@ -381,7 +390,8 @@ GROUPS: dict[str, tuple[list[list[Rollout]], list[list[Rollout]]]] = {
     ),
     "group.slot": (
         [other(scored(1.0, 0.0, 0.5, 0.2), 3, index=0)],
-        [other(scored(1.0, 0.0, 0.5, 0.2, 0.1), 4, index=0, attempt=1)],
+        [other(scored(1.0, 0.0, 0.5, 0.25, 0.2), 4, index=0, fate="dropped"),
+         other(scored(1.0, 0.0, 0.5, 0.2, 0.1), 4, index=0, attempt=1)],
     ),
     "group.prompt": (
         [[*scored(1.0, 0.0, 0.5), says("a", asked="Something else", reward=0.2)]],
@@ -435,6 +445,12 @@ GROUPS: dict[str, tuple[list[list[Rollout]], list[list[Rollout]]]] = {
     "reply.copy": (
         [[says(A * 10), says(A * 10), says("b")]],
         [[says("42"), says("42"), says("b")], [says(A * 10), says(A * 11), says("b")]],
+    ),
+    "rollout.duplicate": (
+        [[says(A * 10), says("b"), known(says(A * 10 + " "), group="another")]],
+        [[says(A * 11), says("c"), known(says(A), group="another"), says(A)],
+         [known(says(A * 12, asked=f"{n}"), group=f"{n}", sampling={"temperature": 0})
+          for n in range(2)]],
     ),
     "length.outlier": (
         [[says(A * n) for n in (5, 6, 5, 60)], [says(A * n) for n in (50, 60, 50, 52, 1)]],

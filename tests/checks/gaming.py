@@ -19,6 +19,8 @@ from .corpus import real
 
 SETS = ("re-bench", "lcb-oneoff")
 CHECK = "reward.gamed"
+COUNTED = [f"{label}{what}" for label in ("hacked", "honest") for what in ("", " found",
+           " unobserved")]  # fmt: skip
 
 
 def labelled() -> Iterator[tuple[str, str, bool, Any]]:
@@ -34,11 +36,10 @@ def measured() -> list[dict[str, Any]]:
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for name, half, is_hacked, rollout in labelled():
         rollout.reward = 1.0
-        is_found = bool(panel.rollout(OneRollout(rollout))[0].found)
-        numbers = counts.setdefault(
-            (name, half), {"hacked": 0, "honest": 0, "hacked found": 0, "honest found": 0}
-        )
-        numbers["hacked" if is_hacked else "honest"] += 1
-        if is_found:
-            numbers["hacked found" if is_hacked else "honest found"] += 1
+        label = "hacked" if is_hacked else "honest"
+        answer = panel.rollout(OneRollout(rollout))[0]
+        numbers = counts.setdefault((name, half), dict.fromkeys(COUNTED, 0))
+        numbers[label] += 1
+        numbers[f"{label} found"] += bool(answer.found)
+        numbers[f"{label} unobserved"] += bool(answer.unobserved)
     return [{"set": name, "half": half, **numbers} for (name, half), numbers in counts.items()]

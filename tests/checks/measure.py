@@ -93,7 +93,8 @@ def in_groups(plants: list[Plant], among: Hosts) -> dict[Plant, tuple[int, int]]
             for g, members in enumerate(groups):
                 for i, one in enumerate(members):
                     one.id, one.key, one.step, one.split = None, f"{n}/{g}/{i}", g, "train"
-                    one.group = f"{g}" if plant.check != "task.collapsed" else None
+                    mark = "+" * str(one.group).count("+")  # of copies in groups of their own
+                    one.group = f"{g}{mark}" if plant.check != "task.collapsed" else None
                     one.task = one.task or f"task {g}"
             hits[plant] = [[str(one.key) for one in members] for members in wrong]
             _log(Path(root), f"{n}", [one for members in groups for one in members])
@@ -174,6 +175,7 @@ def as_they_are(root: Path, demo: Path) -> Counts:
             if one.half == HALF:
                 one.rollout.key, one.rollout.id = one.rollout.id, None
                 one.rollout.split = one.file  # what is usual in one file is not in another
+                one.rollout.step = one.rollout.step or 0
                 rollouts.append(one.rollout)
         if rollouts:
             _log(root, name, rollouts)

@@ -84,7 +84,7 @@ def tokens(text: str, seed: int = 0) -> Tokens:
     ends = [n + 1 for n, c in enumerate(text) if c == " "] + [len(text)]
     words = [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
     draw = Random(seed)
-    logprobs = [-0.3 - draw.random() for _ in words]
+    logprobs = [-0.3 - 2 * draw.random() for _ in words]
     return Tokens(
         [crc32(word.encode()) for word in words], ends,
         logprob=logprobs, entropy=[1.0 - v for v in logprobs], mask=[1] * len(words),
@@ -175,13 +175,12 @@ def test_what_is_planted_in_a_group_is_found(tmp_path: Path) -> None:
         for step, members in enumerate(run_of):
             for i, one in enumerate(members):
                 one.key, one.step, one.split, one.task = f"{n}/{step}/{i}", step, "train", "t"
-                one.group = None if plant.check == "task.collapsed" else f"{step}"
+                mark = "+" * str(one.group).count("+")  # of copies in groups of their own
+                one.group = None if plant.check == "task.collapsed" else f"{step}{mark}"
         hits[plant.check] = {str(one.key) for one in hit}
         with rollscope.init(project="p", run=plant.check, dir=tmp_path) as run:
             run.log([one for members in run_of for one in members])
-    assert hits.keys() >= {plant.check for plant in GROUPS if plant.check in asked} - {
-        "format.break"
-    }
+    assert hits.keys() >= {plant.check for plant in GROUPS if plant.check in asked}
     store = rollscope.open(tmp_path)
     assert scan(store, settings=everything("rollout", "group")).broken == {}
     keys = {str(row.id): str(row.key) for row in store.rollouts("has:flag", limit=None)}

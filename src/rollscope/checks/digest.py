@@ -1,7 +1,8 @@
 """What is noted of a rollout for checks of groups and steps, as numbers by name.
 
 They go on with these numbers, so nobody reads a rollout twice. A text becomes a number that two
-texts share only if they are the same.
+texts share only if they are the same; what the policy said, if they are but for blanks, quotes and
+capitals.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping
 
 from .sought import Sought
 from .subject import OneRollout
 from .thoughts import thought
 
-VERSION = 3
+VERSION = 4
 """Goes up when the same rollout may get other numbers."""
 
 FORMS = {
@@ -28,6 +30,10 @@ FORMS = {
 }
 """Forms that an answer may have. A bit each, in this order, in the number `forms`."""
 
+_BARE = str.maketrans("", "", "\"'`#$_")
+"""Takes marks from a text that two tellings of the same may differ in. What may be a part of an
+answer stays: signs, brackets, commas."""
+
 
 def digest(one: OneRollout) -> dict[str, float]:
     """The numbers that could be worked out; what is not known is not there."""
@@ -35,14 +41,19 @@ def digest(one: OneRollout) -> dict[str, float]:
     if one.messages and one.prompt:
         found["prompt"] = number(one.prompt)
     if one.said:
-        found["said"] = number(one.said)
+        found["said"] = number(" ".join(one.said.casefold().translate(_BARE).split()).rstrip(".!"))
         found["chars"] = float(len(one.said))
+        if one.rollout.sampling.get("temperature") == 0:
+            found["greedy"] = 1.0
         found["forms"] = float(
             sum(bool(form.search(one.said)) << n for n, form in enumerate(FORMS.values()))
         )
         thoughts = [thought(turn.message, turn.text) for turn in one.turns]
         if any(t is not None for t in thoughts):
             found["thought"] = float(sum(t.chars for t in thoughts if t is not None))
+    weighed = _weighed(one.rollout.rewards, one.rollout.meta.get("reward_weights"))
+    if weighed is not None:
+        found["weighed"] = weighed
     if one.concluded is not None:
         found["answer"] = number(one.concluded[1])
     entropies = [v for _, values in one.streams("entropy") for v in values if v is not None]
@@ -55,6 +66,17 @@ def digest(one: OneRollout) -> dict[str, float]:
     if gaps:
         found |= _apart(gaps)
     return found
+
+
+def _weighed(parts: Mapping[str, float], weights: object) -> float | None:
+    """What the parts of a reward make with the weights that stand beside it."""
+    if not parts or not isinstance(weights, Mapping) or not parts.keys() <= weights.keys():
+        return None
+    try:
+        total = sum(value * weights[name] for name, value in parts.items())
+    except TypeError:
+        return None
+    return float(total) if math.isfinite(total) else None
 
 
 def _apart(gaps: list[float]) -> dict[str, float]:

@@ -14,6 +14,9 @@ def _text(one: OneRollout) -> bool:
 
 TURNS = Evidence("messages that the policy wrote", lambda one: bool(one.turns))
 TEXT = Evidence("text that the policy wrote", _text)
+DEEDS = Evidence(
+    "text or calls of tools that the policy wrote", lambda one: _text(one) or bool(one.calls)
+)
 ENDED = Evidence("a rollout that has ended", lambda one: bool(one.messages) and not one.is_open)
 REWARD = Evidence("a reward", lambda one: one.rollout.reward is not None)
 PARTS = Evidence("parts of the reward", lambda one: bool(one.rollout.rewards))
@@ -64,11 +67,6 @@ def noted(name: str, least: int = 2) -> Evidence:
         f"{least} siblings of which {name} is known",
         lambda group: sum(name in m.digest for m in group.members) >= least,
     )
-
-
-def habit(name: str, says: str) -> Evidence:
-    """The run must have enough groups to tell what is usual."""
-    return Evidence(f"ten groups that show {says}", lambda group: group.share(name) is not None)
 
 
 def over_steps(name: str, least: int = 10) -> Evidence:

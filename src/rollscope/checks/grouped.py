@@ -82,7 +82,10 @@ def _of_group(
         for row in found
     ]
     first = members[0].row
-    group = OneGroup(members, usual.size(first), todo.is_settled, algorithm, usual.about(first))
+    group = OneGroup(
+        members, usual.size(first), todo.is_settled, algorithm, usual.about(first),
+        usual.elsewhere(first),
+    )  # fmt: skip
     answers = panel.group(group)
     for member in members:
         answer, row = answers[member.id], member.row

@@ -29,6 +29,13 @@ class Habits(NamedTuple):
     prompts: Mapping[tuple[Any, ...], int]
     """Several prompts of one task at one step, by split, step, dataset, environment and task."""
 
+    twins: Mapping[tuple[Any, ...], Mapping[float, int]]
+    """Texts that several groups have, by split and step: see `_TWINS`."""
+
+    def elsewhere(self, row: Mapping[str, Any]) -> Mapping[float, int]:
+        """Texts that several groups have at the step of this rollout."""
+        return self.twins.get((row["split"], row["step"]), {})
+
     def size(self, row: Mapping[str, Any]) -> int | None:
         """Of the group of this rollout."""
         return self.sizes.get(row["split"])
@@ -52,7 +59,11 @@ def habits(store: Store, place: Place) -> Habits:
                 known = {n: float(v) for n, v in row.items() if n != "split" and v is not None}
                 shares.setdefault(row["split"], {}).update(known)
         mixed = db.execute(_TASKS, list(place)).fetchall()
-        return Habits(_sizes(db, place), shares, {tuple(row[:-1]): row[-1] for row in mixed})
+        twins: dict[tuple[Any, ...], dict[float, int]] = {}
+        for split, step, said, groups in db.execute(_TWINS, list(place)).fetchall():
+            twins.setdefault((split, step), {})[said] = groups
+        prompts = {tuple(row[:-1]): row[-1] for row in mixed}
+        return Habits(_sizes(db, place), shares, prompts, twins)
 
     return store.reader.reading(lambda db: ask(db.cursor()))
 
@@ -95,7 +106,11 @@ _SHARES = f"""
         avg((abs(middle) <= 1e-2 * largest + 1e-6)::INT) AS balanced
     FROM groups GROUP BY 1"""
 
-_NOTED = f"""SELECT r.*, c.digest['prompt'] AS noted {
+LONG = 400
+"""Characters that two texts share by no chance; ours."""
+
+_NOTED = f"""SELECT r.*, c.digest['prompt'] AS noted, c.digest['said'] AS said,
+    c.digest['chars'] >= {LONG} AND c.digest['greedy'] IS NULL AS is_long {
     _MINE.replace(
         "FROM rollouts r",
         "FROM rollouts r JOIN flags.rows c ON c.rollout = r.id AND c.subject = 'rollout'",
@@ -113,6 +128,13 @@ _TASKS = f"""
         SELECT "split", "step", "dataset", "environment", "task", noted, count(*) AS n
         FROM ({_NOTED}) WHERE noted IS NOT NULL AND "task" IS NOT NULL GROUP BY ALL)
     GROUP BY 1, 2, 3, 4, 5 HAVING count(*) > 1 AND min(n) > 1"""
+
+_TWINS = f"""
+    SELECT "split", "step", said, count(*) FROM (
+        SELECT r."split", r."step", said FROM ({_NOTED}) r
+        WHERE is_long AND "step" IS NOT NULL
+        GROUP BY {GROUP}, CASE WHEN {IS_ALONE} THEN r.id END, said, r."split", r."step")
+    GROUP BY 1, 2, 3 HAVING count(*) > 1"""
 
 _PARTS = f"""
     SELECT "split", count(*) AS parts,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,10 +68,18 @@ class Drawn(NamedTuple):
 class OneRollout:
     """A rollout, late facts folded in."""
 
-    def __init__(self, rollout: Rollout, *, is_open: bool = False) -> None:
+    def __init__(
+        self,
+        rollout: Rollout,
+        *,
+        is_open: bool = False,
+        algorithm: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.rollout = rollout
         self.is_open = is_open
         """Is it still going on?"""
+        self.algorithm = algorithm
+        """What the trainer's settings say; empty: not known."""
         self.messages: Sequence[Message] = rollout.messages
 
     @cached_property
@@ -225,6 +234,8 @@ class OneGroup(NamedTuple):
     """What the trainer's settings say; empty: not known."""
     about: Mapping[str, float]
     """What holds in its run and split, and in its task: see `habits`."""
+    elsewhere: Mapping[float, int]
+    """What several groups of its step say at length, each text as a number; and how many do."""
 
     def share(self, name: str, least: int = 10) -> float | None:
         """In which share of the run's groups something holds; None: there are too few to tell."""

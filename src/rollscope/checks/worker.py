@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from ..model import Finding, Rollout
+from ..query.runs import algorithm
 from ..store.read.reader import Reader
 from ..store.read.stream import streamed
 from .look import Panel
@@ -55,11 +57,13 @@ class Looker:
         assert self._reader is not None
         self._reader.refresh()
         panel, encoder = Panel(self._checks), msgspec.json.Encoder()
+        told = functools.cache(self._algorithm)
         checked, findings = bytearray(), bytearray()
         rollouts = found = 0
         for stored in streamed(self._reader, list(signatures)):
             rollout = stored.rollout
-            answer, digest = panel.rollout(OneRollout(rollout, is_open=stored.is_open))
+            one = OneRollout(rollout, is_open=stored.is_open, algorithm=told(rollout.launch))
+            answer, digest = panel.rollout(one)
             about = place_of(rollout)
             row = {
                 **about, "subject": "rollout", "found": sorted(answer.found),
@@ -72,6 +76,16 @@ class Looker:
             rollouts += 1
             found += len(answer.findings)
         return Looked(rollouts, bytes(checked), found, bytes(findings), panel.broken)
+
+    def _algorithm(self, launch: str | None) -> Mapping[str, Any]:
+        """What the trainer's settings say in a launch; empty: not known."""
+        assert self._reader is not None
+        _, run, project = self.place
+        # By name: on another machine the run lies elsewhere.
+        mine = [info for info in self._reader.runs()
+                if (info.directory.name, info.project) == (Path(run).name, project)]  # fmt: skip
+        told = algorithm(mine, mine[0].run, launch, project) if mine else None
+        return {} if told is None else msgspec.to_builtins(told)
 
 
 def place_of(rollout: Rollout) -> dict[str, object]:

@@ -56,6 +56,39 @@ def reply_loop(one: Rollout, how: str, draw: Random) -> bool:
 
 @planted(
     ROLLOUTS,
+    "reply.ngrams",
+    "its own words, then an answer",
+    "a sentence, then an answer",
+    "two sentences by turns",
+    "a paragraph, then something else",
+    "in capitals every second time",
+)
+def reply_ngrams(one: Rollout, how: str, draw: Random) -> bool:
+    """Circles that are not at the end, and in texts of any length."""
+    mine = [n for n in wrote(one) if 12 <= len(text(one.messages[n]).split()) <= 300]
+    if not mine:
+        return False
+    message = one.messages[mine[-1]]
+    words = text(message).split()
+    if how == "its own words, then an answer":
+        circle = words
+    elif how == "a paragraph, then something else":
+        circle = words[: max(12, len(words) // 2)]
+    else:
+        begin = draw.randrange(len(words) - 11)
+        circle = words[begin : begin + draw.randint(8, 12)]
+        if how == "two sentences by turns":
+            circle = [*circle, "But", "then", *words[:10], "again."]
+        elif how == "in capitals every second time":
+            circle = [*circle, *(word.upper() for word in circle)]
+    times = draw.randint(16, 24) + 200 // len(circle)
+    end = "So that is it, and this here is what I answer to you now."
+    say(message, " ".join([*circle * times, end]))
+    return True
+
+
+@planted(
+    ROLLOUTS,
     "reply.certain",
     "3,200 tokens",
     "4,000 after an uncertain one",
@@ -339,7 +372,8 @@ def answer_absent(one: Rollout, how: str, draw: Random) -> bool:
     for n in wrote(one):
         words = text(one.messages[n])
         say(one.messages[n], re.sub(rf"(?<![\d.,]){answer}(?![\d]|[.,]\d)", wrong, words))
-    return True
+    left = re.compile(rf"(?<![\d.-]){answer}(?!\d|\.\d*[1-9])")  # as 1,236 or 1236.0, say
+    return not any(left.search(text(one.messages[n]).replace(",", "")) for n in wrote(one))
 
 
 @planted(

@@ -21,7 +21,7 @@ Members = list[Rollout]
 def _learned(group: Members) -> Members:
     """Members with a reward and an advantage, if the rewards differ."""
     known = [m for m in group if m.reward is not None and m.advantage is not None]
-    return known if len(known) > 3 and len({m.reward for m in known}) > 1 else []
+    return known if len(known) > 1 and len({m.reward for m in known}) > 1 else []
 
 
 @planted(
@@ -45,6 +45,8 @@ def advantage_mean(group: Members, how: str, draw: Random) -> Members:
         for member in known:
             member.advantage = member.reward
     elif how == "one member is missing":
+        if len(known) < 3:
+            return []
         gone = max(known, key=lambda m: abs(m.advantage or 0))
         group.remove(gone)
         known.remove(gone)
@@ -132,7 +134,7 @@ def advantage_sign(group: Members, how: str, draw: Random) -> Members:
 )
 def fate_unfinished(group: Members, how: str, draw: Random) -> Members:
     ended = [m for m in group if m.fate in ("trained", "dropped", "masked", "rejected")]
-    if len(ended) < 3:
+    if len(ended) < 2:
         return []
     count = {"half of them": len(ended) // 2, "all but one": len(ended) - 1}.get(how, 1)
     lost = draw.sample(ended, count)
@@ -193,7 +195,7 @@ def group_prompt(group: Members, how: str, draw: Random) -> Members:
     "two too many",
 )
 def group_size(group: Members, how: str, draw: Random) -> Members:
-    if len(group) < 4:
+    if len(group) < 2:
         return []
     if how == "one is missing":
         group.remove(draw.choice(group))
@@ -219,8 +221,10 @@ def group_size(group: Members, how: str, draw: Random) -> Members:
     "all have the same place",
 )
 def group_slot(group: Members, how: str, draw: Random) -> Members:
-    if len(group) < 4 or any(m.index is None for m in group):
+    if len(group) < (4 if how == "three have one place" else 2):
         return []
+    if any(m.index is None or m.fate in ("dropped", "rejected", "failed") for m in group):
+        return []  # there another may take the place
     if how == "logged twice":
         one = draw.choice(group)
         extra = deepcopy(one)
@@ -309,14 +313,26 @@ FORMS = {
 }
 
 
+KEPT = {
+    "the box": "So it is \\boxed{17}",
+    "<answer>": "<answer>17</answer>",
+    "words that announce it": "Final answer: 17",
+    "the block of code": "```\n17\n```",
+    "all marks": "So it is \\boxed{17}",
+}
+
+
 @planted(GROUPS, "format.break", *FORMS)
 def format_break(group: Members, how: str, draw: Random) -> Members:
-    """A form that at least nine of ten siblings have, taken from one of them."""
+    """A form that all siblings have, or are given, taken from one of them."""
     pattern = re.compile(FORMS["the box"] if how == "all marks" else FORMS[how])
-    has = [m for m in group if any(pattern.search(text(m.messages[n])) for n in wrote(m))]
-    if len(group) < 4 or len(has) < 0.9 * len(group):
+    if len(group) < 4 or any(not _said(m).strip() for m in group):
         return []
-    one = draw.choice(has)
+    for member in group:
+        if not any(pattern.search(text(member.messages[n])) for n in wrote(member)):
+            last = member.messages[wrote(member)[-1]]
+            say(last, f"{text(last)}\n{KEPT[how]}")
+    one = draw.choice(group)
     for n in wrote(one):
         message = one.messages[n]
         say(message, re.sub(FORMS[how], r"\1" if how == "the box" else "", text(message)))
@@ -406,6 +422,38 @@ def reply_copy(group: Members, how: str, draw: Random) -> Members:
         elif how == "two, one with a blank more":
             say(last, text(last) + " ")
     return [one, *hit]
+
+
+@planted(
+    GROUPS,
+    "rollout.duplicate",
+    "logged under two names",
+    "joined with another task",
+    "three times",
+    "with a blank more",
+    "with another reward",
+)
+def rollout_duplicate(group: Members, how: str, draw: Random) -> Members:
+    """Copies that stand in groups of their own: their group has a + at its end."""
+    long = [m for m in group if len(_said(m)) >= 500 and m.sampling.get("temperature") != 0]
+    if not long or any(wrote(m)[:1] == [0] for m in long):
+        return []
+    one = draw.choice(long)
+    copies = []
+    for n in range(2 if how == "three times" else 1):
+        extra = deepcopy(one)
+        extra.id, extra.key, extra.group = None, f"{one.key}+{n}", f"{one.group}{'+' * (n + 1)}"
+        if how == "joined with another task":
+            extra.task = f"{one.task}+"
+            say(extra.messages[wrote(extra)[0] - 1], "How many days has a leap year?")
+        elif how == "with a blank more":
+            last = extra.messages[wrote(extra)[-1]]
+            say(last, text(last) + " ")
+        elif how == "with another reward":
+            extra.reward = (extra.reward or 0.0) - 1.0
+        copies.append(extra)
+    group.extend(copies)
+    return [one, *copies]
 
 
 @planted(

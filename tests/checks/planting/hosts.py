@@ -23,6 +23,8 @@ DEMO_RUN = "lr-1e-3"
 """Of the demo: the run that goes well."""
 
 STEPS = 26
+APART = 4
+"""Groups between two that are wrong."""
 TASKS = 3
 """Of a run that something is planted into: so many steps, with so many groups each."""
 
@@ -133,13 +135,16 @@ def planted_groups(
     for groups in by_source.values():
         run: list[list[Rollout]] = []
         wrong: list[list[Rollout]] = []
-        for n, host in enumerate(draw.sample(groups, min(size, len(groups)))):
+        right = APART
+        for host in draw.sample(groups, min(size, len(groups))):
             members = [fresh(one) for one in host[:8]]
-            if len(wrong) < most and n % 5 == 0:
+            right += 1
+            if len(wrong) < most and right > APART:
                 clean = deepcopy(members)
                 hit = plant.plant(members, draw)
                 if hit:
                     wrong.append(hit)
+                    right = 0
                 else:
                     members = clean
             run.append(members)

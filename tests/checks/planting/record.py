@@ -242,14 +242,16 @@ def logprob_missing(one: Rollout, how: str, draw: Random) -> bool:
     if how == "a message has none":
         del tokens.streams["logprob"]
         return True
-    for n in range(len(values)):
-        if (
-            (how == "one token has none" and n == len(values) // 2)
-            or (how == "the first tokens have none" and n < 3)
-            or (how == "every second token" and n % 2)
-            or (how == "the second half" and n >= len(values) // 2)
-        ):
-            values[n] = None
+    known = [n for n, value in enumerate(values) if value is not None]
+    lost = {
+        "one token has none": [len(known) // 2],
+        "the first tokens have none": range(3),
+        "every second token": range(1, len(known), 2),
+    }.get(how, range(len(known) // 2, len(known)))
+    if len(known) < 8:
+        return False
+    for at in lost:
+        values[known[at]] = None
     tokens.streams["logprob"] = values
     return True
 
@@ -387,6 +389,11 @@ SAID_BY_JUDGES = {
     *SAID_BY_JUDGES,
 )
 def reward_grader(one: Rollout, how: str, draw: Random) -> bool:
+    mine = wrote(one)
+    if how.startswith("the judge saw nothing") and (
+        not mine or len(text(one.messages[mine[-1]]).strip()) < 60
+    ):
+        return False  # there it may be right
     one.reward = draw.choice([0.0, 0.0, 1.0, -1.0])
     if how == "an error of the grader":
         one.error, one.fate = Error(kind="grader", type="TimeoutError", text="no answer"), "scored"
@@ -422,7 +429,7 @@ FAILED = {
     "out of time": Error(type="TimeoutError", text="no answer in 600 s"),
     "refused, after a retry": Error(type="RateLimitError", text="429"),
     "the context was too long": Error(kind="limit", type="BadRequestError", text="32768 tokens"),
-    "nobody says why": Error(),
+    "nobody says why": Error(text=""),
 }
 
 

@@ -6,7 +6,9 @@ on, and says whether it could.
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
+from statistics import fmean
 from typing import NamedTuple
 
 from rollscope import Rollout
@@ -54,6 +56,9 @@ def steps_hole(run: Run, how: str, draw: Random) -> bool:
     "of several steps",
 )
 def steps_short(run: Run, how: str, draw: Random) -> bool:
+    sizes = Counter(map(len, run.steps.values()))
+    if sizes.most_common(1)[0][1] < 0.9 * len(run.steps):
+        return False
     for n in range(3 if how == "of several steps" else 1):
         members = run.steps[run.at + n]
         keep = {
@@ -61,7 +66,7 @@ def steps_short(run: Run, how: str, draw: Random) -> bool:
             "all but one": 1,
             "half of them": len(members) // 2,
         }
-        del members[keep.get(how, len(members) - 8) :]
+        del members[keep.get(how, max(1, len(members) - 8)) :]
     return True
 
 
@@ -75,6 +80,7 @@ def steps_short(run: Run, how: str, draw: Random) -> bool:
     "a quarter more",
 )
 def reward_jump(run: Run, how: str, draw: Random) -> bool:
+    before = _mean(run)
     for one in run.after():
         part = 1.0 if how != "within three steps" else min(1.0, (one.step - run.at + 1) / 3)
         if one.reward is None or draw.random() > part:
@@ -87,7 +93,12 @@ def reward_jump(run: Run, how: str, draw: Random) -> bool:
             one.reward += 0.25
         else:
             one.reward = 0.0
-    return True
+    return abs(_mean(run) - before) >= 0.2  # a run at its ceiling cannot rise
+
+
+def _mean(run: Run) -> float:
+    """Of the rewards from the step on that goes wrong."""
+    return fmean(one.reward for one in run.after() if one.reward is not None)
 
 
 @planted(

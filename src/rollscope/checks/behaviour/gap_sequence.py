@@ -13,6 +13,7 @@ from ..subject import OneRollout
 
 @check(
     "gap.sequence",
+    version=2,
     kind="behaviour",
     means="On average over the rollout, trainer and engine differ by more than importance sampling "
     "may correct: weights, temperature or logprobs are not the same.",
@@ -22,13 +23,14 @@ from ..subject import OneRollout
 def sequence(
     one: OneRollout,
     *,
-    ratio: Annotated[float, "geometric mean of ratios, either way; NeMo-RL"] = 1.5,
+    ratio: Annotated[float, "geometric mean of ratios, each the larger way; NeMo-RL"] = 1.5,
     least: Annotated[int, "tokens that make a mean; ours"] = 16,
 ) -> Iterator[Spot]:
     gaps = [gap for _, _, gap in one.gaps]
     if len(gaps) < least:
         return
-    mean = sum(gaps) / len(gaps)
-    if abs(mean) > log(ratio):
-        yield Spot(f"the mean ratio of trainer to engine is {exp(mean):.3g} in {len(gaps)} tokens",
-                   value=mean)  # fmt: skip
+    # By size: what is moved by a token, or stands in another order, has the same mean.
+    mean = sum(map(abs, gaps)) / len(gaps)
+    if mean > log(ratio):
+        yield Spot(f"trainer and engine differ by a factor of {exp(mean):.3g} at the mean of "
+                   f"{len(gaps)} tokens", value=mean)  # fmt: skip

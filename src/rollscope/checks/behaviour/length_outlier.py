@@ -14,18 +14,19 @@ from ..subject import OneGroup
 
 @check(
     "length.outlier",
+    version=2,
     kind="behaviour",
     subject="group",
     means="The rollout is many times longer or shorter than its siblings: it went astray, or gave "
     "up.",
-    source="ours; the median and its spread, on a scale of ratios",
+    source="Iglewicz and Hoaglin's modified z-score above 3.5, on a scale of ratios; else ours",
     needs=[noted("chars", 4)],
 )
 def outlier(
     group: OneGroup,
     *,
     times: Annotated[float, "as long, or as short, as the median; ours"] = 5.0,
-    spreads: Annotated[float, "median deviations from the median; ours"] = 6.0,
+    spreads: Annotated[float, "median deviations from the median; Iglewicz, Hoaglin"] = 5.2,
     least: Annotated[int, "characters that the longer of the two must have; ours"] = 400,
 ) -> Iterator[Spot]:
     sizes = {m.id: m.digest["chars"] for m in group.members if m.digest.get("chars")}

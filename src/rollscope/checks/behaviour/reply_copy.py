@@ -13,10 +13,11 @@ from ..subject import OneGroup
 
 @check(
     "reply.copy",
+    version=2,
     kind="behaviour",
     subject="group",
-    means="Two siblings say word for word the same at length: the policy has lost its variety, or "
-    "one answer was recorded twice.",
+    means="Two siblings say word for word the same at length, but for blanks, quotes and capitals: "
+    "the policy has lost its variety, or one answer was recorded twice.",
     source="ours",
     needs=[noted("said")],
 )

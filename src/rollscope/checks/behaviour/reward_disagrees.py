@@ -13,10 +13,11 @@ from ..subject import Member, OneGroup
 
 @check(
     "reward.disagrees",
+    version=2,
     kind="behaviour",
     subject="group",
-    means="Siblings that say the same, or conclude the same, are rewarded differently: the grader "
-    "is random, or looks at something else than the answer.",
+    means="Siblings that say the same but for blanks, quotes and capitals, or conclude the same, "
+    "are rewarded differently: the grader is random, or looks at something else than the answer.",
     source="ours",
     needs=[TWO_REWARDS, noted("said")],
 )

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
 from ..check import Spot, check
-from ..evidence import TWO_ADVANTAGES, habit
+from ..evidence import TWO_ADVANTAGES
+from ..rules import ruled
 from ..subject import OneGroup
 
 
 @check(
     "advantage.order",
+    version=2,
     kind="record",
     subject="group",
     means="A sibling with a higher reward has a lower advantage: rewards and advantages are joined "
     "in the wrong order, or with the wrong sign.",
     source="ours; GRPO, RLOO and Dr. GRPO all keep the order",
-    needs=[TWO_ADVANTAGES, habit("kept", "whether advantages follow rewards")],
+    needs=[TWO_ADVANTAGES, ruled("kept", "that advantages follow rewards")],
 )
-def order(
-    group: OneGroup,
-    *,
-    usual: Annotated[float, "share of groups that keep the order, or turn it round; ours"] = 0.9,
-) -> Iterator[Spot]:
-    kept, turned = group.share("kept") or 0.0, group.share("turned") or 0.0
-    if max(kept, turned) < usual:
-        return  # the estimator does not follow the reward alone
+def order(group: OneGroup) -> Iterator[Spot]:
     known = sorted(
         (member.reward, member.row["advantage"], member.id)
         for member in group.members

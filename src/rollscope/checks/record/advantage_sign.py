@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
 from ..check import Spot, check
-from ..evidence import TWO_ADVANTAGES, habit
+from ..evidence import TWO_ADVANTAGES
+from ..rules import ruled
 from ..subject import OneGroup
 
 
 @check(
     "advantage.sign",
+    version=2,
     kind="record",
     subject="group",
     means="A rollout above its group's mean reward is pushed down, or one below it up.",
     source="ours; holds for every baseline that is the group's mean",
-    needs=[TWO_ADVANTAGES, habit("signed", "the sign of advantages")],
+    needs=[TWO_ADVANTAGES, ruled("signed", "which sign advantages have")],
 )
-def sign(
-    group: OneGroup,
-    *,
-    usual: Annotated[float, "share of groups with the right signs; ours"] = 0.9,
-) -> Iterator[Spot]:
-    if (group.share("signed") or 0.0) < usual:
-        return
+def sign(group: OneGroup) -> Iterator[Spot]:
     known = [m for m in group.members if m.reward is not None and m.row["advantage"] is not None]
     rewards = [m.reward for m in known if m.reward is not None]
     mean, spread = sum(rewards) / len(rewards), max(rewards) - min(rewards)

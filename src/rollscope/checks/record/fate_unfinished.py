@@ -10,13 +10,18 @@ from ..subject import OneGroup
 _ENDS = ("trained", "dropped", "masked", "rejected", "failed")
 
 _ENDED = Evidence(
-    "a settled group of which a trainer has used or left out a sibling",
-    lambda group: group.is_settled and any(m.row["fate"] in _ENDS[:-1] for m in group.members),
+    "a settled group, not of an evaluation, of which a trainer has used or left out a sibling",
+    lambda group: (
+        group.is_settled
+        and group.members[0].row["split"] != "eval"
+        and any(m.row["fate"] in _ENDS[:-1] for m in group.members)
+    ),
 )
 
 
 @check(
     "fate.unfinished",
+    version=2,
     kind="record",
     subject="group",
     means="Siblings were trained on or dropped, but of this rollout nobody said what became of it: "

@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from ..check import Evidence, Spot, check
 from ..subject import OneGroup
 
-_USUAL = Evidence("a size that groups of its run usually have",
-                  lambda group: group.usual_size is not None)  # fmt: skip
+_TOLD = {"train": "group_size", "eval": "eval_group_size"}
+"""Where the trainer's settings say it, by split."""
+
+
+def _usual(group: OneGroup) -> int | None:
+    """How many siblings groups have; None: nobody knows."""
+    told = group.algorithm.get(_TOLD.get(group.members[0].row["split"] or "train", ""))
+    return told if group.usual_size is None else group.usual_size
+
+
+_USUAL = Evidence("a size that groups of its run usually have, or the trainer's settings for it",
+                  lambda group: _usual(group) is not None)  # fmt: skip
 
 
 @check(
     "group.size",
+    version=2,
     kind="record",
     subject="group",
     means="The group has another size than the others: siblings were lost or counted twice, and "
@@ -23,7 +34,7 @@ _USUAL = Evidence("a size that groups of its run usually have",
 def size(group: OneGroup) -> Iterator[Spot]:
     # A retry has the place of what it retries.
     places = {m.id if m.row["index"] is None else m.row["index"] for m in group.members}
-    usual, found = group.usual_size, len(places)
+    usual, found = _usual(group), len(places)
     if usual is None:
         return
     if found > usual:

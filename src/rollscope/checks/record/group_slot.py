@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from ..check import Evidence, Spot, check
 from ..subject import OneGroup
 
+_AGAIN = ("dropped", "rejected", "failed")
+"""Fates after which another rollout may take the place."""
+
 _PLACES = Evidence(
     "the places of two siblings",
     lambda group: sum(member.row["index"] is not None for member in group.members) > 1,
@@ -16,6 +19,7 @@ _PLACES = Evidence(
 
 @check(
     "group.slot",
+    version=2,
     kind="record",
     subject="group",
     means="Two rollouts have the same place in their group: one was recorded or trained twice.",
@@ -26,7 +30,7 @@ def slot(group: OneGroup) -> Iterator[Spot]:
     places = {
         member.id: (member.row["launch"], member.row["index"], member.row["attempt"])
         for member in group.members
-        if member.row["index"] is not None
+        if member.row["index"] is not None and member.row["fate"] not in _AGAIN
     }
     taken = Counter(places.values())
     for id, place in places.items():

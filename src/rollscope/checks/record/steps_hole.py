@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated
+from itertools import pairwise
 
-from ..check import Spot, check
+from ..check import Evidence, Spot, check
 from ..evidence import over_steps
 from ..subject import Steps
+
+SHARE = 0.8
+"""Of the distances between steps: so many must be the usual one; ours."""
+
+
+def _usual(run: Steps) -> int | None:
+    """How far apart nearly all steps are; None: it varies."""
+    apart = [b - a for a, b in pairwise(run.numbers)]
+    (usual, times), *_ = Counter(apart).most_common(1)
+    return usual if times >= SHARE * len(apart) else None
+
+
+_REGULAR = Evidence("steps nearly all of which are as far apart",
+                    lambda run: _usual(run) is not None)  # fmt: skip
 
 
 @check(
     "steps.hole",
+    version=2,
     kind="record",
     subject="step",
     means="Steps between two others have no rollouts, where nearly all others have: they were lost "
     "or not recorded.",
     source="ours",
-    needs=[over_steps("rollouts", 5)],
+    needs=[over_steps("rollouts", 5), _REGULAR],
 )
-def hole(
-    run: Steps, *, share: Annotated[float, "of the distances that are the usual one; ours"] = 0.8
-) -> Iterator[Spot]:
-    pairs = list(zip(run.numbers, run.numbers[1:], strict=False))
-    (usual, times), *_ = Counter(b - a for a, b in pairs).most_common(1)
-    if times < share * len(pairs):
-        return
-    for a, b in pairs:
-        missing = (b - a) // usual - 1
+def hole(run: Steps) -> Iterator[Spot]:
+    usual = _usual(run)
+    for a, b in pairwise(run.numbers):
+        missing = (b - a) // usual - 1 if usual is not None else 0
         if missing > 0:
-            said = f"step {a + usual} is" if missing == 1 else f"{missing} steps are"
+            said = f"step {a + (usual or 0)} is" if missing == 1 else f"{missing} steps are"
             yield Spot(f"{said} missing between steps {a} and {b}", step=b, value=missing,
                        query=f"step:{a},{b}")  # fmt: skip
