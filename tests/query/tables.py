@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import duckdb
@@ -69,6 +69,7 @@ class Tables:
         self.version += 1
 
     version = 0
+    far = None
     one_scan = True
     """As if all lay in files; False: as if something were live, and rows are found by id."""
 
@@ -77,6 +78,12 @@ class Tables:
 
     def is_still(self, version: int) -> bool:
         return self.version == version
+
+    def parts(self) -> Iterator[Any]:
+        return iter(())
+
+    def described(self) -> None:
+        return None
 
     def recovers(self, error: Exception, since: int) -> bool:
         return False

@@ -118,6 +118,53 @@ def test_text_stays_in_the_bucket_until_it_is_asked_for(
     assert not any("parquet" in path for path in storage.requests), "it lies in the cache"
 
 
+def test_the_newest_come_from_the_newest_files(
+    storage: Storage, asked: Callable[..., Said], tmp_path: Path
+) -> None:
+    """The first page, its counts and a rollout of it need no other file than that of its run."""
+    program = f"""
+import json, rollscope
+from rollscope.store import scans
+from rollscope.store.read import reader
+reader._FIRST_FILES = scans._FIRST = 1
+for place in ({URL!r}, {str(storage.folder)!r}):
+    store = rollscope.open(place)
+    newest = store.rollouts()
+    rows = [row.asdict() for row in newest[:8]]
+    print(json.dumps([rows, newest.count(), len(store.get(rows[0]["id"]).messages)]))
+    print(json.dumps([row.asdict() for row in newest[:100]]))
+"""
+    storage.reset()
+    said = _run([str(ROLLSCOPE.with_name("python")), "-c", program], storage, tmp_path)
+    assert said.code == 0, said.err
+    near, all_near, far, all_far = said.out.splitlines()
+    assert (near, all_near) == (far, all_far)
+    assert json.loads(near)[1:] == [RUNS * ROLLOUTS, 2]
+    tables = [path.split("?")[0] for path in storage.requests if "/segments/" in path]
+    assert len({path for path in tables if "rollouts.parquet" in path}) == RUNS, "for 100 rows"
+
+    one = program.replace("print(json.dumps([row.asdict() for row in newest[:100]]))", "")
+    storage.reset()
+    said = _run([str(ROLLSCOPE.with_name("python")), "-c", one], storage, tmp_path / "other")
+    assert said.code == 0, said.err
+    tables = [path.split("?")[0] for path in storage.requests if "/segments/" in path]
+    assert len({path for path in tables if "rollouts.parquet" in path}) == 1
+
+
+def test_a_command_takes_what_another_has_just_listed(
+    storage: Storage, asked: Callable[..., Said], tmp_path: Path
+) -> None:
+    id = first_id(asked, "run:r1 step:1")
+    wanted = asked("show", id).out
+    (listing,) = tmp_path.rglob("listing.json")
+    listing.write_text(json.dumps({**json.loads(listing.read_text()), "took": 1000.0}))
+    storage.reset()
+    assert asked("show", id).out == wanted
+    assert storage.requests == []
+    listing.write_text("{")
+    assert asked("show", id).out == wanted
+
+
 def test_the_cache_is_bounded(storage: Storage, asked: Callable[..., Said], tmp_path: Path) -> None:
     limit = 200_000
     assert asked("export", "jsonl", "", ROLLSCOPE_CACHE_BYTES=str(limit)).out.count("\n") == 120
@@ -185,6 +232,8 @@ def test_a_hostile_bucket_writes_nothing_outside_the_cache(
         for keys in (odd, leading_out):
             for key in keys:
                 storage.client.put_object(Bucket=BUCKET, Key=key, Body=b"{}")
+            for listing in tmp_path.rglob("listing.json"):
+                listing.unlink()
             said = asked("ls", "reward:1")
             assert "of 120 in all" in said.err if keys == odd else "is no path" in said.err
     finally:
@@ -194,7 +243,7 @@ def test_a_hostile_bucket_writes_nothing_outside_the_cache(
     written = {str(path) for path in tmp_path.rglob("*")} - before
     assert written and all(path.startswith(cache) for path in written)
     (home,) = (tmp_path / "cache" / "rollscope").iterdir()
-    assert {path.name for path in home.iterdir()} <= {"descriptions", "pieces"}
+    assert {path.name for path in home.iterdir()} <= {"descriptions", "pieces", "listing.json"}
     assert {path.name for path in (home / "descriptions").iterdir()} == {"imported"}
 
 

@@ -37,6 +37,8 @@ class ByTime(NamedTuple):
     time: Sql
     known: Sql
     order: Sql
+    newest_first: bool
+    """Is it by the time at which rollouts were logged, backwards?"""
 
 
 class Order(NamedTuple):
@@ -104,7 +106,8 @@ def _by_time(text: str, columns: list[SortColumn]) -> ByTime | None:
         return None
     value = expression(asked)
     known = Sql("{} <= ?", (float("inf"),)).fill(value)
-    return ByTime(value, known, _listed((SortColumn(value, columns[0].down), *columns[1:])))
+    order = _listed((SortColumn(value, columns[0].down), *columns[1:]))
+    return ByTime(value, known, order, columns[0].down and asked.key.name == "time")
 
 
 def _listed(columns: Iterable[SortColumn]) -> Sql:

@@ -18,6 +18,8 @@ from .window import Spread, window
 
 COUNT = Sql('count(r."superseded")')
 """How many rows: `superseded` is always known. For `count(*)` the engine reads all ids."""
+_ALL_COUNTS = """SELECT count(*) FILTER (NOT r."superseded"), count(*) FILTER (r."superseded")
+FROM rollouts r"""
 _BATCH = 2048
 _FEW = 2000
 """Rows that are sorted with all their columns as fast as without."""
@@ -115,6 +117,8 @@ class Selection:
     def count(self) -> int:
         """How many rollouts match the query, whatever the limit."""
         engine = self._fresh()
+        if (described := self._all_counts()) is not None:
+            return described[0]
         spread = self._spread()
         if spread is not None:
             return sum(count for _, count in spread)
@@ -124,12 +128,27 @@ class Selection:
         """How many match, out of how many, and how many superseded ones were left out."""
         engine, matched = self._fresh(), self.count()
         left_out = 0
-        everything = 'count(*) FILTER (NOT r."superseded"), count(*) FILTER (r."superseded")'
-        total, replaced = engine.rows(Sql(f"SELECT {everything} FROM rollouts r"))[0]
+        total, replaced = self._all_counts(any_query=True) or engine.rows(Sql(_ALL_COUNTS))[0]
         if replaced and not self.query.superseded:
             with_old = select(self.query.with_superseded(), COUNT)
             left_out = int(engine.rows(with_old)[0][0]) - matched
         return Counts(matched, left_out, int(total))
+
+    def _all_counts(self, any_query: bool = False) -> tuple[int, int] | None:
+        """Rollouts that are not superseded, and those that are, from descriptions of files that are
+        far away. None: the files must be asked."""
+        reader = self._engine.reader
+        if self.query.text.strip() and not any_query:
+            return None
+        for _ in range(_TRIES):
+            version = reader.version
+            part = reader.described()
+            if part is None:
+                return None
+            shown, replaced = self._engine.rows(Sql(part.over(_ALL_COUNTS)))[0]
+            if reader.is_still(version):
+                return shown + part.left, replaced
+        return None
 
     def page(self, size: int = 50, after: str | None = None) -> Page:
         """The next `size` rows after a cursor. Stable while rollouts are being added."""
@@ -195,7 +214,8 @@ class Selection:
             few = select(self.query, Sql("r.*"), Sql(f"LIMIT {most}"), also)
             page = f"SELECT {{}} FROM ({{}}) r ORDER BY {{}} LIMIT {limit} OFFSET {offset}"
             return self._split(self._engine.rows(Sql(page).fill(whole, few, self.order.sql())))
-        if self._engine.reader.one_scan and not self.query.terms and offset + limit <= _NEAR:
+        reader, near = self._engine.reader, offset + limit <= _NEAR
+        if (reader.one_scan or reader.far is not None) and not self.query.terms and near:
             return self._split(self._sorted(whole, offset, limit, also))
         found = self._sorted(places, offset, limit, also)
         return list(zip(self._rows(found), found, strict=True))
@@ -277,7 +297,14 @@ class Selection:
             quick = self.order.by_time
             known = all_of(piece for piece in (quick.known, also) if piece is not None)
             tail = Sql(f"ORDER BY {{}} LIMIT {limit}").fill(quick.order)
-            found = self._engine.rows(select(self.query, columns, tail, known))
+            asked = select(self.query, columns, tail, known)
+            reader = self._engine.reader
+            version = reader.version
+            for part in reader.parts() if quick.newest_first else ():
+                found = self._engine.rows(Sql(part.over(asked.text), asked.params))
+                if len(found) == limit and found[-1][0] > part.before and reader.is_still(version):
+                    return found
+            found = self._engine.rows(asked)
             if len(found) == limit:
                 return found
         tail = Sql(f"ORDER BY {{}} LIMIT {limit} OFFSET {offset}").fill(self.order.sql())

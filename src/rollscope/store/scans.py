@@ -5,7 +5,7 @@ Files are always named one by one: no globs, no partition guessing, whatever run
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +15,9 @@ from duckdb import DuckDBPyConnection
 from ..model import schema
 from .tables import columns, literal, path_literal, q
 from .units import FileSum, Unit, file_sum, fingerprint, parquet_trouble
+
+_FIRST = 32
+"""Files far away that are looked at first."""
 
 _TYPES = {table: {c.name: c.type for c in cols} for table, cols in schema.TABLES.items()}
 
@@ -112,6 +115,14 @@ class Scans:
     def is_far(self) -> bool:
         """Do the files lie on object storage? Then nobody reads them all to find one."""
         return self._far is not None
+
+    def in_turn(self, units: list[Unit]) -> Iterator[list[Unit]]:
+        """Units in the batches in which they are looked through for one thing: those far away in
+        larger and larger ones, because each file costs a way there and back."""
+        size = len(units) if self._far is None else _FIRST
+        while units:
+            yield units[:size]
+            units, size = units[size:], size * 8
 
     def name(self, path: Path) -> str:
         """What the engine calls a sealed file."""

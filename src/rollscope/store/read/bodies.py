@@ -164,10 +164,15 @@ class BodyReader:
     def _sealed_in(self, where: str, values: dict[str, Any]) -> list[Unit]:
         """The units that hold such rows. A whole row asked of all files takes thrice as long as
         first asking where it is."""
-        if self._homes is None:
-            return []
-        sql = f"SELECT DISTINCT filename FROM {self._homes} WHERE {where}"
-        return [self._unit_of(row["filename"]) for row in rows(self._db, sql, values)]
+        homes: Iterable[str | None] = [self._homes]
+        if self._scans.is_far and "ids" not in values:  # one rollout: the newest files come first
+            batches = self._scans.in_turn(list(self._units.values()))
+            homes = (self._scans.relation("rollouts", units, filename=True) for units in batches)
+        for home in filter(None, homes):
+            sql = f"SELECT DISTINCT filename FROM {home} WHERE {where}"
+            if found := [self._unit_of(row["filename"]) for row in rows(self._db, sql, values)]:
+                return found
+        return []
 
     def _unit_of(self, file: str) -> Unit:
         return self._units[str(Path(file).parent)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,21 @@ class StoreProblem(NamedTuple):
     text: str
 
 
+class Part(NamedTuple):
+    """Some of the view of rollouts."""
+
+    select: str
+    """Its rows."""
+    left: int
+    """Rows of files that are left out, none of which is superseded."""
+    before: float
+    """No time of a row that is left out lies after this."""
+
+    def over(self, sql: str) -> str:
+        """A statement, asked of this part."""
+        return f"WITH rollouts AS ({self.select}) {sql}"
+
+
 class Contents:
     """The last seen state of a store. One thread at a time may change it; any may read it."""
 
@@ -63,6 +79,9 @@ class Contents:
         self.one_scan = False
         """Is the view `rollouts` one scan of files and nothing else? Then the engine sorts it
         without reading all columns."""
+        self.plain: list[Unit] = []
+        """The units whose rows of rollouts are shown as they are; the newest first."""
+        self._beside: Callable[[str | None], str]
         self._tail = Tail(db, temporary)
         self._late = Late(db, self.scans)
         self.gathered = Gathered(db, self.scans, temporary)
@@ -179,17 +198,28 @@ class Contents:
         self.homes = self.gathered.homes(units)
         plain, looked = self.gathered.instead(units, checked)
         files = self.scans.relation("rollouts", plain)
-        self._db.execute(
-            views.rollouts_view(
-                files,
-                self.scans.relation("rollouts", looked),
-                live="rollouts" in filled,
-                patched="patched" in filled,
-                hidden=any(run.restarted for run in self._watching.runs.values()),
-            )
-        )
+        rest = {
+            "live": "rollouts" in filled,
+            "patched": "patched" in filled,
+            "hidden": any(run.restarted for run in self._watching.runs.values()),
+        }
+        checked_files = self.scans.relation("rollouts", looked)
+        self._db.execute(views.rollouts_view(files, checked_files, **rest))
+        self.plain = plain
+        self._beside = lambda newest: views.rollouts_select(newest, checked_files, **rest)
         beside = bool(looked) or not filled.isdisjoint(("rollouts", "patched"))
         self.one_scan = files is not None and is_one_scan(files) and not beside
+
+    def part(self, count: int) -> Part:
+        """The view of rollouts over the newest `count` of the files that it shows as they are, and
+        everything else that it shows."""
+        shown, left = self.plain[:count], self.plain[count:]
+        before = [unit.last if unit.info.launches else math.inf for unit in left]
+        return Part(
+            self._beside(self.scans.relation("rollouts", shown)),
+            sum(unit.info.rows.get("rollouts", 0) for unit in left),
+            max(before, default=-math.inf),
+        )
 
     def _restarts(self, run: WatchedRun) -> list[superseded.Restart]:
         """Which launches of a run began after which, from every place that knows of them."""

@@ -22,6 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from .. import paths
 from ..paths import PRIVATE
 from ..units import FileSum
 from .bucket import Bucket, BucketError, Remote
@@ -44,7 +47,21 @@ LARGEST = 16 << 20
 KEPT = 2 << 30
 """Bytes of pieces that are kept; `ROLLSCOPE_CACHE_BYTES` says otherwise."""
 _EVERY = 5.0
-"""Seconds between two looks at the bucket, if a look takes less than a twentieth of that."""
+"""Seconds between two looks at the bucket, at least."""
+
+
+class Listing(msgspec.Struct):
+    """What a look saw, for the commands that come right after."""
+
+    time: float
+    """When it was, Unix seconds."""
+    took: float
+    files: dict[str, Remote]
+
+
+def _rest(took: float) -> float:
+    """Seconds between two looks: looking takes a twentieth of the time at most."""
+    return max(_EVERY, 20 * took)
 
 
 class Far:
@@ -66,7 +83,9 @@ class Far:
         self._trouble: BucketError | None = None
         self.silent: str | None = None
         """Why the last look at the bucket failed. What came before can still be read."""
-        self._look()
+        self._listed = cache_of(url) / "listing.json"
+        if not self._is_listed():
+            self._look()
         if self.silent is not None:
             raise BucketError(self.silent)
 
@@ -100,7 +119,24 @@ class Far:
         except (BucketError, OSError) as error:
             self.silent = str(error)
         took = time.monotonic() - began
-        self._next = time.monotonic() + max(_EVERY, 20 * took)
+        self._next = time.monotonic() + _rest(took)
+        if self.silent is None:
+            listing = Listing(time=time.time(), took=took, files=self._mirror.sealed)
+            with contextlib.suppress(OSError):  # the next command lists again
+                paths.replace_file(self._listed, msgspec.json.encode(listing))
+
+    def _is_listed(self) -> bool:
+        """Has another command just looked? Then this one takes what it saw."""
+        try:
+            listing = msgspec.json.decode(self._listed.read_bytes(), type=Listing)
+        except (OSError, ValueError):
+            return False
+        left = listing.time + _rest(listing.took) - time.time()
+        if not 0 < left <= _rest(listing.took):
+            return False
+        self._mirror.sealed = listing.files
+        self._next = time.monotonic() + left
+        return True
 
     def name(self, path: Path | str) -> str:
         """What the engine calls a sealed file."""

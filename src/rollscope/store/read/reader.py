@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -44,7 +44,7 @@ from ..tables import one
 from ..units import Unit
 from .bodies import BodyReader, RowAndRollout, Sketch, StoredRollout
 from .cancel import current
-from .contents import Contents, StoreProblem
+from .contents import Contents, Part, StoreProblem
 from .found import Found
 from .watching import WatchedRuns
 
@@ -57,6 +57,8 @@ _TRIES = 50
 
 _FIRST_SLICE, _LARGEST_SLICE = 8 << 20, 128 << 20
 """Bytes. The first hits of a search show early, and large pieces keep both cores busy."""
+_FIRST_FILES, _MORE_FILES = 32, 8
+"""Files of a store far away that are asked first, and how many times as many are asked next."""
 _LIVE_ROW = 2000
 """Bytes that a row of the tail counts for."""
 
@@ -327,6 +329,18 @@ class Reader:
     def one_scan(self) -> bool:
         """Is the view `rollouts` one scan of files and nothing else?"""
         return self._contents.one_scan
+
+    def parts(self) -> Iterator[Part]:
+        """Larger and larger parts of the view of rollouts, the newest files first: for a store far
+        away, where each file costs a way there and back. For a folder there are none."""
+        count = _FIRST_FILES
+        while self.far is not None and count < len(self._contents.plain):
+            yield self._contents.part(count)
+            count *= _MORE_FILES
+
+    def described(self) -> Part | None:
+        """All of the view of rollouts that no description tells; None: ask the view."""
+        return None if self.far is None else self._contents.part(0)
 
     def is_still(self, version: int) -> bool:
         """Is the store as it was in that version, and nothing of it just changing?"""

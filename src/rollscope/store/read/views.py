@@ -15,7 +15,15 @@ def body_view(table: str, sealed: str | None, *, live: bool) -> str:
 def rollouts_view(
     plain: str | None, checked: str | None, *, live: bool, patched: bool, hidden: bool
 ) -> str:
-    """The view of rollouts.
+    """The view of rollouts, as `rollouts_select` says it."""
+    select = rollouts_select(plain, checked, live=live, patched=patched, hidden=hidden)
+    return f"CREATE OR REPLACE VIEW rollouts AS {select}"
+
+
+def rollouts_select(
+    plain: str | None, checked: str | None, *, live: bool, patched: bool, hidden: bool
+) -> str:
+    """The rows of the view of rollouts.
 
     `plain` files are shown as they are. In `checked` ones and the tail, rows that stand in
     `tail.patched` are left out, and those in `tail.hidden` are marked superseded. `live`,
@@ -34,4 +42,4 @@ def rollouts_view(
         branches.insert(0, f"SELECT {names}, false AS superseded FROM {plain}")
     if checked:
         branches.append(f"SELECT {names}, {mark} AS superseded FROM {checked}{left_out}")
-    return f"CREATE OR REPLACE VIEW rollouts AS {' UNION ALL '.join(branches)}"
+    return " UNION ALL ".join(branches)
