@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,81 +131,65 @@ def _unsealed(kind: str, folder: Path, logs: int) -> tuple[Path, int, int]:
 
 
 def slowdown(pace: int = 200, seconds: float = 0.4) -> dict[str, float]:
-    """How much slower a pure-Python loop runs while `pace` rollouts of T a second are logged.
+    """What recording takes from a pure-Python loop that logs `pace` rollouts of T a second: shares
+    of its time.
 
-    The loop logs them itself, as a training loop does, so the caller's share is in it.
-    Slices take turns, which cancels the noise of a shared machine. The control is a third kind
-    of slice: nothing is logged, and an unrelated process uses as much CPU, as often, as the
-    background thread did: two hardware threads of one core slow each other down whatever
-    they do.
+    Speeds of two slices differ by more than that, even on a quiet machine. So what is taken is
+    counted: the processor time of the calls, and the time in which the loop does not run, because
+    another thread has the interpreter. Slices without recording take turns with the others: what
+    other programs take from the loop is in both.
     """
     import rollscope
 
     rollouts = [r for batch in workloads.steps("T", 3) for r in batch]
-    neighbour = subprocess.Popen(
-        [sys.executable, __file__, "neighbour"], stdin=subprocess.PIPE, text=True
-    )
-    assert neighbour.stdin is not None
     with tempfile.TemporaryDirectory() as folder:
         run = rollscope.init(project="bench", run="slow", dir=folder)
         run.log(rollouts[:32])
         run.flush()
-        lost, control, shares, at = [], [], [], 32
+        quiet, waits, calls, threads, at = [], [], [], [], 32
         for _ in range(15):
-            quiet = _spin(seconds, None, 0)
+            quiet.append(_spin(seconds, None, 0)[0])
             batch = rollouts[at : at + int(pace * seconds) + 1]
             at += len(batch)
             others = time.process_time() - time.thread_time()
-            busy = _spin(seconds, run.log, pace, batch)
+            waited, called = _spin(seconds, run.log, pace, batch)
+            threads.append((time.process_time() - time.thread_time() - others) / seconds)
+            waits.append(waited)
+            calls.append(called)
             run.flush()
-            shares.append((time.process_time() - time.thread_time() - others) / seconds)
-            neighbour.stdin.write(f"{shares[-1]} {seconds}\n")
-            neighbour.stdin.flush()
-            beside = _spin(seconds, None, 0)
             time.sleep(0.05)
-            lost.append(quiet / busy - 1)
-            control.append(quiet / beside - 1)
         run.finish()
-    neighbour.stdin.close()
-    neighbour.wait()
+    waited, called = statistics.mean(waits) - statistics.mean(quiet), statistics.mean(calls)
     return {
-        "slowdown": statistics.median(lost),
-        "control": statistics.median(control),
-        "thread_share": statistics.median(shares),
+        "slowdown": waited + called,
+        "waited": waited,
+        "called": called,
+        "quiet": statistics.mean(quiet),
+        "thread_share": statistics.mean(threads),
     }
 
 
-def neighbour() -> dict[str, float]:
-    """The unrelated process: for each line `share seconds` it burns that share of a CPU, in
-    bursts as the background thread does."""
-    burst = 0.025
-    for line in sys.stdin:
-        share, seconds = map(float, line.split())
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            begun, spent = time.perf_counter(), time.thread_time()
-            while time.thread_time() - spent < share * burst:
-                zlib.crc32(bytes(range(256)) * 64)
-            time.sleep(max(0.0, begun + burst - time.perf_counter()))
-    return {}
-
-
-def _spin(seconds: float, log: Callable[..., Any] | None, pace: int, batch: Any = ()) -> float:
-    """Rounds of a fixed piece of pure Python a second, logging along the way."""
-    start = time.perf_counter()
-    rounds, given = 0, iter(batch)
+def _spin(
+    seconds: float, log: Callable[..., Any] | None, pace: int, batch: Any = ()
+) -> tuple[float, float]:
+    """A loop of pure Python that logs along the way. The share of its time in which it did not
+    run, and the share that the calls took."""
+    start, begun = time.perf_counter(), time.thread_time()
+    called, given = 0.0, iter(batch)
     due = start
     while (now := time.perf_counter()) - start < seconds:
         if log is not None and now >= due:
             due += 1 / pace
             rollout = next(given, None)
             if rollout is not None:
+                before = time.thread_time()
                 log(rollout)
+                called += time.thread_time() - before
         total = 0
         for i in range(500):
             total += i * i % 7
-        rounds += 1
-    return rounds / (time.perf_counter() - start)
+    took = time.perf_counter() - start
+    return 1 - (time.thread_time() - begun) / took, called / took
 
 
 def turns(count: int) -> dict[str, float]:
