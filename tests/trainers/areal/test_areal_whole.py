@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked import named_faults, silent
 from stored import Stored, flat, written
 
 import rollscope
@@ -48,6 +49,25 @@ def notes(directory: Path, kind: str) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+LOOKED = {
+    "advantage.order",
+    "fate.contradiction",
+    "fate.unfinished",
+    "group.size",
+    "group.slot",
+    "logprob.missing",
+    "logprob.odd",
+    "mask.empty",
+    "mask.foreign",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+    "version.backwards",
+    "version.future",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
 @pytest.mark.parametrize("mode", ["spmd", "controller", "launched"])
 def test_a_whole_training(own_store: Path, tmp_path: Path, mode: str) -> None:
     train(mode, tmp_path, own_store)
@@ -78,3 +98,6 @@ def test_a_whole_training(own_store: Path, tmp_path: Path, mode: str) -> None:
     assert Counter(r.task for r in evals) == {"check-0": 3, "check-1": 3}
     losses = {step: values["loss"] for step, values in found.metrics.items()}
     assert losses == {0: 0.5, 1: 1.5, 2: 2.5}
+    if mode == "spmd":
+        assert silent(own_store) >= LOOKED
+        assert named_faults(own_store, tmp_path / "planted") >= LOOKED

@@ -15,6 +15,7 @@ import numpy as np
 import oi_world as world
 import pytest
 import torch
+from checked import named_faults, silent
 from oi_world import DATASET, TOK, N, data_loader, grpo_utils, make_actor, result, run
 from stored import Stored, complaints, flat
 
@@ -85,7 +86,23 @@ def advantages(rewards: list[float]) -> list[float]:
     return [float(value) for value in np.float32(scores - scores.mean())]
 
 
-def test_trained_groups_and_dropped_ones(own_store: Path) -> None:
+LOOKED = {
+    "fate.contradiction",
+    "fate.unfinished",
+    "group.slot",
+    "logprob.missing",
+    "logprob.odd",
+    "mask.empty",
+    "mask.foreign",
+    "prompt.prefix",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
+def test_trained_groups_and_dropped_ones(own_store: Path, tmp_path: Path) -> None:
     sent = [
         result(0),
         result(5, scores=[10.0] * N),
@@ -104,6 +121,8 @@ def test_trained_groups_and_dropped_ones(own_store: Path) -> None:
         members = sorted(by_task[task], key=lambda r: r.index or 0)
         expected = advantages([m.reward or 0.0 for m in members])
         assert [m.advantage for m in members] == expected
+    assert silent(own_store) >= LOOKED
+    assert named_faults(own_store, tmp_path / "planted") >= LOOKED
 
 
 def test_tools_are_told_by_the_mask(own_store: Path) -> None:

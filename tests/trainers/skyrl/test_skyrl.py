@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import world
+from checked import named_faults, silent
 from skyrl.train.generators.base import BatchMetadata, TrajectoryID
 from stored import Stored, complaints, flat, written
 from world import TOK, WORLD
@@ -71,7 +72,7 @@ def check_against_engine(found: Stored) -> None:
         assert rollout.stop_reason == "stop"
         assert rollout.truncated is False
         assert rollout.meta["env_extras"]["task"] == episode.task
-        assert rollout.policy_version == 3
+        assert rollout.policy_version == 1
         assert rollout.sampling["temperature"] in (0.75, 0.0, 1.0)
         assert rollout.end is not None and rollout.start is not None
         assert rollout.end > rollout.start
@@ -105,7 +106,27 @@ def check_groups(found: Stored, size: int) -> None:
         assert len({m.task for m in members}) == len({m.step for m in members}) == 1
 
 
-def test_sync_training_is_recorded_whole(own_store: Path) -> None:
+LOOKED = {
+    "advantage.mean",
+    "advantage.order",
+    "advantage.sign",
+    "fate.contradiction",
+    "fate.unfinished",
+    "group.size",
+    "group.slot",
+    "logprob.missing",
+    "logprob.odd",
+    "mask.empty",
+    "mask.foreign",
+    "prompt.prefix",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
+def test_sync_training_is_recorded_whole(own_store: Path, tmp_path: Path) -> None:
     found = train(own_store)
     assert len(found) == 18
     check_against_engine(found)
@@ -120,6 +141,8 @@ def test_sync_training_is_recorded_whole(own_store: Path) -> None:
         assert [m.reward for m in rollout.messages if m.sampled] == episode.rewards
         assert rollout.meta["env_metrics"] == {"turns": len(episode.actions)}
     assert found.projects == {("numbers", "first try")}
+    assert silent(own_store) >= LOOKED
+    assert named_faults(own_store, tmp_path / "planted") >= LOOKED
 
 
 def test_each_turn_as_a_row_makes_one_rollout_and_padding_rows_make_none(own_store: Path) -> None:

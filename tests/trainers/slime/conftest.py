@@ -14,6 +14,7 @@ if UPSTREAM.is_dir():
     wandb.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
     sys.modules.setdefault("wandb", wandb)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verl"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from checked import named_faults, silent
 from slime.observability import rollout_metrics
 from slime.observability.rollout_data_utils import save_debug_rollout_data
 from slime.observability.trace_utils import trace_span
@@ -88,7 +89,26 @@ def logged(own_store: Path) -> list[Rollout]:
     return stored(own_store)
 
 
-def test_every_sample_is_stored_as_it_was_generated(args, model: Path, own_store: Path) -> None:
+LOOKED = {
+    "fate.contradiction",
+    "group.size",
+    "group.slot",
+    "logprob.missing",
+    "logprob.odd",
+    "mask.empty",
+    "mask.foreign",
+    "prompt.prefix",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+    "version.backwards",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
+def test_every_sample_is_stored_as_it_was_generated(
+    args, model: Path, own_store: Path, tmp_path: Path
+) -> None:
     engine = Engine(model)
     samples = [engine.sample(n, f"It is {n}. 🙂<|im_end|>", reward=n / 4) for n in range(4)]
     for sample in samples[2:]:
@@ -122,6 +142,8 @@ def test_every_sample_is_stored_as_it_was_generated(args, model: Path, own_store
     assert (directory.parent.name, directory.name) == ("maths", "tiny")
     (metrics,) = [line["metrics"] for _, line in lines(own_store) if "metrics" in line]
     assert metrics["values"] == {"rollout/dropped": 2, "perf/rollout_time": 1.5}
+    assert silent(own_store) >= LOOKED
+    assert named_faults(own_store, tmp_path / "planted") >= LOOKED
 
 
 def test_partial_and_aborted_samples_say_so(args, model: Path, own_store: Path) -> None:

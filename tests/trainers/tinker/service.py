@@ -15,6 +15,9 @@ from typing import Any
 from tinker import TensorData
 from world import TOK, encode
 
+LESS = 1 / 128
+"""By so much the trainer's log probabilities are lower than those of sampling."""
+
 
 class Future:
     """What the calls of tinker 0.38 return: asked for at once, waited for in one of three ways."""
@@ -118,7 +121,7 @@ class Training:
     async def forward_backward_async(self, data: list[Any], **_: Any) -> Done:
         self.data.append(data)
         outputs = [
-            {"logprobs": TensorData.from_torch(d.loss_fn_inputs["logprobs"].to_torch() - 1.0)}
+            {"logprobs": TensorData.from_torch(d.loss_fn_inputs["logprobs"].to_torch() - LESS)}
             for d in data
         ]
         return Done(SimpleNamespace(loss_fn_outputs=outputs, metrics={}))

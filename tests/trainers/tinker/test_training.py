@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service import Service, samples
+from checked import named_faults, silent
+from service import LESS, Service, samples
 from stored import Stored, flat
 from tinker_cookbook.rl import rollouts, train
 from training import EVALUATES_LAST, groups, known, run
@@ -48,6 +49,25 @@ def check_advantages(rollouts_: list[Rollout]) -> None:
             assert rollout.advantage == pytest.approx(float(rollout.reward or 0) - mean, abs=1e-6)
 
 
+LOOKED = {
+    "advantage.mean",
+    "advantage.order",
+    "advantage.sign",
+    "fate.contradiction",
+    "fate.unfinished",
+    "group.size",
+    "group.slot",
+    "logprob.missing",
+    "logprob.odd",
+    "mask.empty",
+    "mask.foreign",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
 def test_every_rollout_of_a_run(
     own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,18 +84,20 @@ def test_every_rollout_of_a_run(
         assert sorted({s.name for s in rollout.spans}) == ["env.step", "sample"]
     check_advantages(list(stored))
     _compare_rows(stored, service)
+    assert silent(own_store) >= LOOKED
+    assert named_faults(own_store, tmp_path / "planted") >= LOOKED
 
 
 def _compare_rows(stored: Stored, service: Service) -> None:
     """What the service was told to train on is what is stored beside the tokens."""
     wanted = sorted(
-        str((row["target_tokens"], row["advantages"], [v - 1 for v in row["logprobs"]]))
+        str((row["target_tokens"], row["advantages"], [v - LESS for v in row["logprobs"]]))
         for row in service.rows()
     )
     found = []
     for rollout in stored:
         advantages = [0.0 if v is None else v for v in flat(rollout, "advantage")[1:]]
-        logprobs = [-1.0 if v is None else v for v in flat(rollout, "train_logprob")[1:]]
+        logprobs = [-LESS if v is None else v for v in flat(rollout, "train_logprob")[1:]]
         found.append(str((flat(rollout)[1:], advantages, logprobs)))
     assert sorted(found) == wanted
 

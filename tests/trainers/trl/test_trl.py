@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from checked import named_faults, silent
 from stored import Stored, flat
 from trl import RLOOTrainer
 from world import PROJECT, TOK, VERSION, Rewards, rows, since, trainer
@@ -59,6 +60,23 @@ def compare(stored: list[Rollout], made: Any, rewards: Rewards, weights: Any = (
         assert rollout.end >= rollout.start
 
 
+LOOKED = {
+    "advantage.mean",
+    "advantage.order",
+    "advantage.sign",
+    "fate.contradiction",
+    "fate.unfinished",
+    "group.size",
+    "group.slot",
+    "mask.empty",
+    "mask.foreign",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
 def test_every_generation_of_every_step_is_stored(own_store: Path, tmp_path: Path) -> None:
     made, rewards = train(tmp_path, max_steps=6, logging_steps=3)
     stored = Stored(own_store)
@@ -68,6 +86,8 @@ def test_every_generation_of_every_step_is_stored(own_store: Path, tmp_path: Pat
     assert [r.step for r in rollouts] == [step for step in range(1, 7) for _ in range(4)]
     assert stored.projects == {(PROJECT, "my-run")}
     assert stored.orphans == []
+    assert silent(own_store) >= LOOKED
+    assert named_faults(own_store, tmp_path / "planted") >= LOOKED
 
 
 def test_messages_are_the_conversation(own_store: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import verifiers.v1 as vf
+from checked import named_faults, silent
 from restore import restore, said
 from stored import Stored
 from verifiers.v1.clients import ModelContext
@@ -81,7 +82,11 @@ def _asked(message: dict[str, Any]) -> tuple[Any, ...]:
     return message["role"], content, calls, message.get("tool_call_id")
 
 
-def test_every_rollout_of_an_agent(own_store: Path) -> None:
+LOOKED = {"fate.contradiction", "reward.grader", "reward.unscored", "turns.missing"}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
+def test_every_rollout_of_an_agent(own_store: Path, tmp_path: Path) -> None:
     traces, server = run([task(n // 2) for n in range(6)])
     stored = Stored(own_store)
     compare(stored, server)
@@ -97,6 +102,8 @@ def test_every_rollout_of_an_agent(own_store: Path) -> None:
         assert rollout.stop_reason == trace.stop_condition and rollout.fate == "scored"
         assert rollout.sampling == {"temperature": 0.5, "max_tokens": 64}
     assert Counter(r.task for r in stored) == {traces[i].task.key: 2 for i in (0, 2, 4)}
+    assert silent(own_store) >= LOOKED
+    assert named_faults(own_store, tmp_path / "planted") >= LOOKED
 
 
 def test_branches_and_sub_agents(own_store: Path) -> None:

@@ -125,6 +125,17 @@ class Drifting(Engine):
         return output
 
 
+class Agreeing(Engine):
+    """Its weights are nearly the actor's, as they were before the first step."""
+
+    version = 0
+
+    async def generate(self, *args: Any, **kwargs: Any) -> Any:
+        output = await super().generate(*args, **kwargs)
+        output.log_probs = [logprob(TRAINED, i) - 1 / 128 for i in output.token_ids]
+        return output
+
+
 class Slow(Engine):
     """In the process where it speaks, Rollscope takes a second to decode a rollout."""
 
@@ -137,7 +148,14 @@ class Slow(Engine):
         return await super().generate(*args, **kwargs)
 
 
-KINDS = {"plain": Engine, "dull": Dull, "failing": Failing, "drifting": Drifting, "slow": Slow}
+KINDS = {
+    "plain": Engine,
+    "dull": Dull,
+    "failing": Failing,
+    "drifting": Drifting,
+    "agreeing": Agreeing,
+    "slow": Slow,
+}
 
 
 class Workers:

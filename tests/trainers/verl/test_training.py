@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import ray
+from checked import named_faults, silent
 from cpu import REFERENCE, TRAINED, RunnerLegacy, RunnerV1, logprob, make_engine, training_config
 from ray.cluster_utils import Cluster
 from verl.trainer.main_ppo import run_ppo
@@ -60,11 +61,32 @@ def check_advantages(group: list[Rollout]) -> None:
             assert flat(rollout, stream) == pytest.approx(expected)
 
 
+LOOKED = {
+    "advantage.mean",
+    "advantage.order",
+    "advantage.sign",
+    "fate.contradiction",
+    "fate.unfinished",
+    "group.size",
+    "group.slot",
+    "logprob.missing",
+    "logprob.odd",
+    "mask.empty",
+    "mask.foreign",
+    "prompt.prefix",
+    "reward.grader",
+    "tokens.ends",
+    "turns.missing",
+    "version.future",
+}
+"""Checks of the record that find in a clean run what they need, and nothing wrong."""
+
+
 @pytest.mark.parametrize("version", ["legacy", "v1"])
 def test_a_whole_training_is_recorded_with_what_became_of_every_rollout(
     version: str, driver: Path, model: Path, tmp_path: Path
 ) -> None:
-    config = training_config(model, tmp_path)
+    config = training_config(model, tmp_path, "+speaks=agreeing")
     run_ppo(config, RUNNERS[version])
 
     def is_told(found: list[Rollout]) -> bool:
@@ -90,6 +112,9 @@ def test_a_whole_training_is_recorded_with_what_became_of_every_rollout(
     }
     assert all(r.advantage is None and r.trained_step is None for r in evals)
     check_metrics(driver, found)
+    assert silent(driver) >= LOOKED
+    if version == "v1":
+        assert named_faults(driver, tmp_path / "planted") >= LOOKED
 
 
 def check_metrics(store: Path, found: list[Rollout]) -> None:
