@@ -44,7 +44,7 @@ def first_page(count: int, rounds: int = 30) -> dict[str, float]:
 
 def _in_turn(ours: Served, theirs: Served, count: int, rounds: int) -> dict[str, float]:
     asks = {
-        "rollscope": (ours, _rollscope(ours, count)),
+        "rollscope": (ours, first_page_of(ours, count)),
         "trackio": (theirs, _trackio(theirs)),
     }
     found: dict[str, float] = {}
@@ -71,7 +71,7 @@ def _listed() -> str:
     return ",".join(re.findall(r'"(\w+)"', listed[1]))
 
 
-def _rollscope(server: Served, count: int) -> Callable[[], int]:
+def first_page_of(server: Served, count: int) -> Callable[[], int]:
     """As the viewer asks when it opens. Rows are looked for each time; how many rollouts each
     step has is kept by the server while the store stays as it is."""
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc)
