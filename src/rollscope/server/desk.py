@@ -36,6 +36,7 @@ class Desk:
         self.turns = Turns()
         self._boot = secrets.token_hex(4)
         self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._making: dict[Any, threading.Event] = {}
         self._lock = threading.Lock()
 
     @property
@@ -79,22 +80,40 @@ class Desk:
         return found[0]
 
     def keep(self, key: Any, make: Callable[[], T], most: int = 64) -> T:
-        """What `make` gives, kept until the store changes; of one kind only the latest."""
+        """What `make` gives, kept until the store changes; of one kind only the latest.
+
+        Who asks while it is made waits for it: a page asks for a rollout and for its tokens at
+        once, and each would read all of it.
+        """
         place = (self.generation, key[0], key[1:])
-        with self._lock:
-            if place in self._kept:
-                self._kept.move_to_end(place)
-                value: T = self._kept[place]
-                return value
-        made = make()
+        while True:
+            with self._lock:
+                if place in self._kept:
+                    self._kept.move_to_end(place)
+                    value: T = self._kept[place]
+                    return value
+                others = self._making.get(place)
+                if others is None:
+                    mine_is_made = self._making[place] = threading.Event()
+                    break
+            others.wait()  # and if they failed, it is made here
+        try:
+            made = make()
+            self._put(place, made, most)
+        finally:
+            with self._lock:
+                del self._making[place]
+            mine_is_made.set()
+        return made
+
+    def _put(self, place: Any, made: Any, most: int) -> None:
         with self._lock:
             self._kept[place] = made
-            mine = [p for p in self._kept if p[1] == key[0]]
+            mine = [p for p in self._kept if p[1] == place[1]]
             for old in mine[: max(0, len(mine) - most)]:
                 del self._kept[old]
             for old in [p for p in self._kept if p[0] != place[0]]:
                 del self._kept[old]
-        return made
 
     def close(self) -> None:
         self.labels.close()
