@@ -372,7 +372,7 @@ def test_one_line_at_the_start_and_one_at_the_end(
     assert start == (
         f"rollscope: recording math/r1 to {own_store}/math/r1; look with: rollscope view"
     )
-    assert end.startswith("rollscope: recorded 1 rollouts of math/r1, dropped none, 0.0 MB")
+    assert end.startswith("rollscope: recorded 1 rollout of math/r1, dropped none, 0.0 MB")
 
 
 def test_what_is_logged_after_finish_is_told(

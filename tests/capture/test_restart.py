@@ -56,7 +56,7 @@ def test_the_doctor_counts_what_a_killed_writer_wrote_after_its_last_heartbeat(
     program(tmp_path, 0, 8, "first", "kill")
     writer, lost = [f.text for f in doctor.examine(rollscope.open(tmp_path).reader) if f.run]
     assert "ended without finishing; 8 rollouts" in writer
-    assert lost.startswith("1 processes ended without finishing")
+    assert lost.startswith("1 process ended without finishing")
 
 
 def test_plain_processes_one_after_another_never_hide_each_other(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_before_a_scan_nobody_has_looked(cli: Any) -> None:
 
 def test_a_scan_says_what_it_did_and_findings_are_counted_and_listed(cli: Any) -> None:
     said = cli("scan", "--processes", "1")
-    assert said.code == 0 and "looked at 3 rollouts and 1 groups" in said.err
+    assert said.code == 0 and "looked at 3 rollouts and 1 group:" in said.err
     assert "nothing new to look at" in cli("scan", "--processes", "1").err
     (row,) = [row for row in cli("findings", "--json").rows if row["check"] == "reply.loop"]
     assert (row["found"], row["found"] + row["clear"] + row["unobserved"]) == (1, 3)

@@ -161,7 +161,7 @@ def test_tasks_stand_against_runs_steps_and_keys_of_ones_own(
     out, said = capfd.readouterr()
     assert max(map(len, out.splitlines())) <= 80
     assert "model-11" in out and "100 pp" in out
-    assert "3 of 30 tasks" in said and "7 columns are not shown" in said
+    assert "3 of 30 tasks" in said and "7 columns not shown" in said
     assert main([*words, "--compare", "model-11", "model-00", "--json"]) == 0
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [row["difference"] for row in rows] == sorted(

@@ -97,7 +97,7 @@ def test_objects_say_what_they_are(tmp_path: Path) -> None:
         live.message("user", "2 + 2?")
         assert repr(live).endswith(": open, 1 messages>")
     run.finish()
-    assert repr(run) == "<Run math/grpo: finished, 1 rollouts>"
+    assert repr(run) == "<Run math/grpo: finished, 1 rollout>"
     store = rollscope.open(tmp_path)
     assert repr(store) == f"Store({tmp_path})"
     assert repr(store.sql("SELECT 1 AS one, 2 AS two")) == "Result(one, two)"

@@ -1,9 +1,13 @@
 import { expect, test } from "vitest";
-import { finite, percent, seconds, short, signed, value } from "../src/lib/num";
+import { counted, finite, percent, seconds, short, signed, value } from "../src/lib/num";
 
 test("missing, zero and odd numbers do not look alike", () => {
   expect([null, 0, "NaN", "-Infinity", 0.5, -1.2345, 1e-9].map((x) => value(x))).toEqual(["–", "0", "NaN", "−∞", "0.5", "−1.234", "1.0e−9"]);
   expect(finite("NaN")).toBeNull();
+});
+
+test("one is not said like two", () => {
+  expect([0, 1, 2, 2000].map((n) => counted(n, "hit"))).toEqual(["0 hits", "1 hit", "2 hits", "2,000 hits"]);
 });
 
 test("numbers are short where there is little room", () => {

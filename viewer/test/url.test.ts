@@ -11,6 +11,10 @@ test("what an old or a broken link says wrongly is left out", () => {
   expect(read("?s=nowhere&view=x&m=-3&leaf=abc&unknown=1&fold=<b>,a:b:c&span=x&list=perhaps")).toEqual(EMPTY);
 });
 
+test("nothing is compared with itself", () => {
+  expect(read("?s=compare&ids=a,b,a").compare).toEqual(["a", "b"]);
+});
+
 test("queries keep every character", () => {
   const q = 'reward:<0.2 "a&b=c#d" /x+y?%/ OR 漢字 \\';
   expect(read(write({ ...EMPTY, q })).q).toBe(q);

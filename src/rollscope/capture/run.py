@@ -16,6 +16,7 @@ from typing import Any, Self
 from ..model import Fact, Message, Rollout, chat, keyed_id, prompt_task, wire
 from ..model.algorithm import Algorithm
 from ..model.conversation import prompt_size
+from ..model.counted import counted
 from ..model.identity import id_maker
 from ..model.normalise import text
 from ..model.redact import Redactor, redact_fact, redact_rollout
@@ -67,9 +68,8 @@ class Run:
         dropped = sum(self.counters.dropped.values())
         state = "finished" if self._is_finished else "recording"
         lost = f", {dropped:,} dropped" if dropped else ""
-        return (
-            f"<Run {self.project}/{self.name}: {state}, {self.counters.recorded:,} rollouts{lost}>"
-        )
+        recorded = counted(self.counters.recorded, "rollout")
+        return f"<Run {self.project}/{self.name}: {state}, {recorded}{lost}>"
 
     def _start_writer(self) -> None:
         """A new writer with an empty queue: at the beginning, and in the child of a fork."""
@@ -423,15 +423,16 @@ class Run:
     def _summary(self) -> str:
         c = self.counters
         lost = ", ".join(f"{n} ({why})" for why, n in sorted(c.dropped.items())) or "none"
-        text = f"recorded {c.recorded} rollouts of {self.project}/{self.name}, dropped {lost}"
+        recorded = counted(c.recorded, "rollout")
+        text = f"recorded {recorded} of {self.project}/{self.name}, dropped {lost}"
         if c.sampled_out:
             text += f", left out by sampling {c.sampled_out}"
         text += f", {c.bytes / 1e6:.1f} MB"
         unmatched = self._unmatched.count(self.directory, self.writer)
         if unmatched:
-            text += f", facts about {unmatched} rollouts that nobody logged"
+            text += f", facts about {counted(unmatched, 'rollout')} that nobody logged"
         count = sum(problem.count for problem in self._background.log.info.problems)
-        return text + (f"; {count} problems: rollscope doctor" if count else "")
+        return text + (f"; {counted(count, 'problem')}: rollscope doctor" if count else "")
 
     def after_fork(self) -> None:
         """In the child: a new writer and an empty queue. The parent writes what it has queued."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..adapters._trainers import TRAINERS, found
+from ..model.counted import counted
 from ..model.tokens import KNOWN_STREAMS
 from ..sinks import state as states
 from ..store import listing, paths, writers
@@ -98,7 +99,7 @@ def _found(reader: Reader) -> dict[str, int]:
 def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
     run, name, counters = f"{info.project}/{info.run}", info.writer, info.counters
     state = _state(info)
-    recorded = f"{max(counters.recorded, found):,} rollouts"
+    recorded = counted(max(counters.recorded, found), "rollout")
     if state in (_FINISHED, _WRITING):  # else nobody counted after the last heartbeat
         recorded += f", {counters.bytes / 1e6:.1f} MB"
     through = "; ".join(
@@ -108,7 +109,7 @@ def _writer(info: WriterInfo, found: int) -> Iterator[Finding]:
     yield Finding("ok", f"{name}: {state}; {recorded}{'; ' + through if through else ''}", run)
     for reason, count in counters.dropped.items():
         yield Finding(
-            "error", f"{name}: {count:,} rollouts lost: {reason}", run, _ADVICE.get(reason)
+            "error", f"{name}: {counted(count, 'rollout')} lost: {reason}", run, _ADVICE.get(reason)
         )
     for reason, count in counters.dropped_other.items():
         yield Finding("error", f"{name}: {count:,} facts, metrics or pieces lost: {reason}", run)
@@ -126,7 +127,7 @@ def _killed(run: RunInfo) -> Iterator[Finding]:
     if killed:
         yield Finding(
             "note",
-            f"{killed:,} processes ended without finishing, so what they logged in their last "
+            f"{counted(killed, 'process')} ended without finishing, so what was logged in the last "
             "50 ms may be lost",
             f"{run.project}/{run.run}",
             "`with multiprocessing.Pool()` kills its workers: end it by `close()` and `join()`, "
@@ -149,7 +150,9 @@ def _cut(run: RunInfo) -> Iterator[Finding]:
             except OSError:
                 continue  # it cannot be looked at, as the problems of the store say
             if size is None and listing.taken(run.directory, log) is None:
-                yield Finding("error", f"{path} was removed: {end:,} bytes were written", where)
+                yield Finding(
+                    "error", f"{path} was removed: {counted(end, 'byte')} had been written", where
+                )
             elif size is not None and size < end:
                 text = f"{path} was cut: {end:,} bytes were written, {size:,} are there"
                 yield Finding("error", text, where, "what is missing can only come from a copy")
@@ -221,7 +224,7 @@ def _sinks(run: RunInfo) -> Iterator[Finding]:
             yield Finding("warning", text, where, rest)
         if state.counts.gave_up:
             text = (
-                f"sink {name}: it refused {state.counts.gave_up:,} rollouts for good; "
+                f"sink {name}: it refused {counted(state.counts.gave_up, 'rollout')} for good; "
                 f"the last time it said: {state.gave_up_why}"
             )
             yield Finding("warning", text, where, f"{rest} --again")
@@ -259,8 +262,8 @@ def _orphans(reader: Reader) -> Iterator[Finding]:
     if found[0]:
         yield Finding(
             "warning",
-            f"{found[0]:,} facts about {found[1]:,} rollouts that were never logged, "
-            f"e.g. {found[2]}; they are kept",
+            f"{counted(found[0], 'fact')} about {counted(found[1], 'rollout')} never logged, "
+            f"e.g. {found[2]}; kept",
             advice="the process that logs and the one that annotates must share launch and key",
         )
 
@@ -270,7 +273,7 @@ def _left_out(reader: Reader) -> Iterator[Finding]:
     for kind, why, count, example in _rows(reader, left_out()):
         yield Finding(
             "warning",
-            f"{count:,} {kind} facts {why}, e.g. of {example}; they are kept, but not shown",
+            f"{counted(count, f'{kind} fact')} {why}, e.g. of {example}; kept, but not shown",
         )
 
 
@@ -283,7 +286,7 @@ def _doubles(reader: Reader) -> Iterator[Finding]:
     if found[0]:
         yield Finding(
             "warning",
-            f"{found[0]:,} ids were logged more than once, e.g. {found[1]}",
+            f"{counted(found[0], 'id')} logged more than once, e.g. {found[1]}",
             advice="a key must name one rollout of its launch: add step, split or attempt to it",
         )
 
@@ -353,7 +356,7 @@ def _misfits(reader: Reader) -> Iterator[Finding]:
     if found[0]:
         yield Finding(
             "warning",
-            f"{found[0]:,} messages have a stream of another length than their tokens, "
+            f"{counted(found[0], 'message')} with a stream of another length than the tokens, "
             f"e.g. in {found[1]}",
             advice="the adapter or loop that logs them pairs arrays that do not belong together",
         )

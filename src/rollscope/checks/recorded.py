@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ..model.counted import counted
 from ..query import Store
 from ..query.findings import CheckCount
 from .counts import counts
@@ -40,7 +41,7 @@ def _found(store: Store, checks: dict[str, CheckCount]) -> Iterator[Finding]:
     for project, run, id, found, example in rows:
         yield Finding(
             "error",
-            f"{id}: {_rollouts(found)}, e.g. {example}. {checks[id].means}",
+            f"{id}: {counted(found, 'rollout')}, e.g. {example}. {checks[id].means}",
             f"{project}/{run}",
             f"rollscope findings 'project:{project} run:{run}' --check {id}",
         )
@@ -74,14 +75,17 @@ def _coverage(checks: Sequence[CheckCount]) -> Iterator[Finding]:
         return
     seen = [count for count in looked if count.found or count.clear]
     bad = sum(1 for count in seen if count.found)
-    text = f"{len(seen):,} checks looked whether the record is right; {bad:,} found something"
+    text = (
+        f"{counted(len(seen), 'check')} looked whether the record is right; {bad:,} found something"
+    )
     yield Finding("ok", text)
     blind = sorted(count.check for count in looked if not (count.found or count.clear))
     if blind:
-        text = f"{len(blind):,} checks could not look, because the evidence was not recorded: "
-        yield Finding("note", text + ", ".join(blind), advice="docs/checks.md says what each needs")
+        text = "could not look, because the evidence was not recorded:"
+        text = f"{counted(len(blind), 'check')} {text} {', '.join(blind)}"
+        yield Finding("note", text, advice="docs/checks.md says what each needs")
     if unlooked:
-        text = f"{_rollouts(unlooked)} that not every check has looked at"
+        text = f"{counted(unlooked, 'rollout')} that not every check has looked at"
         yield Finding("note", text, advice="rollscope doctor --scan")
 
 
@@ -90,11 +94,9 @@ def _broken(store: Store) -> Iterator[Finding]:
     for unit in store.reader.found.all_units:
         for id, broken in unit.info.broken.items():
             where = f", e.g. with {broken.rollout}" if broken.rollout else ""
-            text = f"the check {id} is broken: {broken.error} ({broken.count:,} times{where})"
+            text = (
+                f"the check {id} is broken: {broken.error} ({counted(broken.count, 'time')}{where})"
+            )
             run = unit.directory.parent.parent
             info = next((r for r in store.reader.runs() if r.directory == run), None)
             yield Finding("warning", text, info and f"{info.project}/{info.run}")
-
-
-def _rollouts(number: int) -> str:
-    return f"{number:,} rollout" + ("" if number == 1 else "s")

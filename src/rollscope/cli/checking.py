@@ -13,7 +13,7 @@ from rich.text import Text
 
 from . import render
 from .opening import add_on, add_query, following, mirror, on_ray, opened, root, text
-from .output import Column, Failed, console, json_line, progress, say, table, whole_number
+from .output import Column, Failed, console, counted, json_line, progress, say, table, whole_number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,14 +85,17 @@ def scan(args: argparse.Namespace) -> int:
     if args.json:
         json_line(report)
     else:
-        looked = f"looked at {report.rollouts:,} rollouts and {report.groups:,} groups"
+        groups = counted(report.groups, "group")
+        looked = f"looked at {counted(report.rollouts, 'rollout')} and {groups}"
         idle = not (report.rollouts or report.groups or report.skipped)
-        say("nothing new to look at" if idle else f"{looked}: {report.findings:,} findings")
+        say(
+            "nothing new to look at" if idle else f"{looked}: {counted(report.findings, 'finding')}"
+        )
         for run, why in report.skipped.items():
             say(f"  {run} was left alone: {why}")
         for id, broken in report.broken.items():
-            say(f"  the check {id} is broken: {broken.error} ({broken.count:,} times, e.g. with "
-                f"{broken.rollout}); the others went on")  # fmt: skip
+            times = f"{counted(broken.count, 'time')}, e.g. with {broken.rollout}"
+            say(f"  the check {id} is broken: {broken.error} ({times}); the others went on")
         say("rollscope findings shows what they say; rollscope view shows where")
     return int(bool(report.broken or report.skipped))
 

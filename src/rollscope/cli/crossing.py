@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from . import render
 from .opening import add_query, opened, text
-from .output import Column, Failed, console, json_line, say, table, whole_number
+from .output import Column, Failed, console, counted, json_line, say, table, whole_number
 
 if TYPE_CHECKING:
     from ..query.matrix import Matrix, TaskCells
@@ -115,9 +115,10 @@ def _print(found: Matrix, pair: list[int]) -> None:
             last,
         ),
     )
-    note = f"{len(found.tasks):,} of {found.count:,} tasks; solved: a reward of one half or more"
+    tasks = counted(found.count, "task")
+    note = f"{len(found.tasks):,} of {tasks}; solved: a reward of one half or more"
     if left := len(found.columns) + found.left_out - len(shown):
-        note += f"; {left:,} columns are not shown (--compare A B, --json)"
+        note += f"; {counted(left, 'column')} not shown (--compare A B, --json)"
     say(note)
 
 

@@ -118,14 +118,14 @@ class _Told:
 
     def end(self) -> None:
         if self.problems > SHOWN_PROBLEMS:
-            say(f"... and {self.problems - SHOWN_PROBLEMS:,} more problems")
+            say(f"... and {counted(self.problems - SHOWN_PROBLEMS, 'more problem')}")
         skipped = [item for item in self.skipped if item.path != item.root]  # else: see `_nothing`
         for item in skipped[:SHOWN_FILES]:
             say(f"skipped {item.name}: {item.why}")
         if more := skipped[SHOWN_FILES:]:
             endings = Counter(item.path.suffix or item.path.name for item in more)
             kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common(5))
-            say(f"skipped {len(more):,} more files: {kinds}")
+            say(f"skipped {counted(len(more), 'more file')}: {kinds}")
 
     @property
     def kinds(self) -> str:
@@ -226,7 +226,7 @@ def _said(args: argparse.Namespace, intake: Intake, path: Path, told: _Told) -> 
             }
         )  # fmt: skip
     elif not intake.new:
-        say(f"nothing new: {where} has all {intake.already:,} rollouts of {path} already")
+        say(f"nothing new: {where} has all {counted(intake.already, 'rollout')} of {path} already")
     else:
         there = f"; {intake.already:,} already there" if intake.already else ""
         say(

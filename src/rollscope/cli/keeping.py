@@ -11,7 +11,7 @@ from rich.text import Text
 
 from . import render
 from .opening import opened, root
-from .output import Failed, console, json_line, progress, say
+from .output import Failed, console, counted, json_line, progress, say
 
 if TYPE_CHECKING:
     from ..query import Store
@@ -50,7 +50,8 @@ def compact(args: argparse.Namespace) -> int:
             if args.json:
                 json_line({"project": run.project, "run": run.run, "result": done})
                 continue
-            what = f"{len(done.sealed)} logs sealed, {done.merged} segments merged"
+            sealed, merged = counted(len(done.sealed), "log"), counted(done.merged, "segment")
+            what = f"{sealed} sealed, {merged} merged"
             is_idle = not (done.sealed or done.merged or done.refused)
             say(f"{run.project}/{run.run}: {'nothing to do' if is_idle else what}")
             for why in done.refused:
@@ -74,15 +75,15 @@ def rm(args: argparse.Namespace) -> int:
         (run,) = _runs(store, args.run)
     if not args.yes:
         if not sys.stdin.isatty():
-            raise Failed(f"this removes {run.rollouts:,} rollouts; confirm with --yes", 2)
-        say(f"Remove {args.run} with its {run.rollouts:,} rollouts? Type yes: ")
+            raise Failed(f"this removes {counted(run.rollouts, 'rollout')}; confirm with --yes", 2)
+        say(f"Remove {args.run} with its {counted(run.rollouts, 'rollout')}? Type yes: ")
         if sys.stdin.readline().strip() != "yes":
             return 1
     remove_run(folder, run.project, run.run)
     if args.json:
         json_line({"removed": args.run, "rollouts": run.rollouts})
     else:
-        say(f"removed {args.run}, {run.rollouts:,} rollouts")
+        say(f"removed {args.run}, {counted(run.rollouts, 'rollout')}")
     return 0
 
 
@@ -126,5 +127,6 @@ def doctor(args: argparse.Namespace) -> int:
             out.print(Text(f"            {render.safe(finding.advice)}", style="dim"))
     errors = sum(f.level == "error" for f in found)
     warnings = sum(f.level == "warning" for f in found)
-    say(f"{count:,} rollouts readable; {errors} errors, {warnings} warnings")
+    told = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    say(f"{counted(count, 'rollout')} readable; {told}")
     return int(errors > 0)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..model.counted import counted as counted
 from . import render
 
 
@@ -25,11 +26,6 @@ class Failed(Exception):
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
         self.code = code
-
-
-def counted(count: int, what: str) -> str:
-    """`1 rollout`, `2,000 rollouts`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ..model import Message, Part, Rollout, ToolCall, conversation
 from ..model.chat import as_text as as_text
+from ..model.counted import counted
 from ..model.schema import scalars
 
 ROLE_COLOURS = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
@@ -118,7 +119,7 @@ def message_lines(
     if message.parent is not None:
         notes.append("new conversation" if message.parent == -1 else f"after {message.parent}")
     if message.tokens is not None:
-        notes.append(f"{len(message.tokens)} tokens")
+        notes.append(counted(len(message.tokens), "token"))
     if message.stop_reason:
         notes.append(message.stop_reason)
     if message.reward is not None:
@@ -165,7 +166,7 @@ def _folded(text: str, full: bool) -> str:
     if full or (len(text) <= FOLD_CHARS and text.count("\n") < FOLD_LINES):
         return safe(text)
     kept = "\n".join(text[:FOLD_CHARS].split("\n")[:FOLD_LINES])
-    return f"{safe(kept)}\n… {len(text) - len(kept):,} more characters (--full)"
+    return f"{safe(kept)}\n… {counted(len(text) - len(kept), 'more character')} (--full)"
 
 
 def _coloured(message: Message, stream: str) -> Text | None:

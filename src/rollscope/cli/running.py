@@ -16,7 +16,7 @@ from .opening import (
     root,
     text,
 )
-from .output import Failed, progress, say, whole_number
+from .output import Failed, counted, progress, say, whole_number
 
 
 def arguments(name: str, command: argparse.ArgumentParser) -> None:
@@ -74,7 +74,9 @@ def _look(args: argparse.Namespace) -> None:
 
     with opened(args) as store, progress("looking", None) as update:
         report = scan(store, "project:demo", progress=update)
-    say(f"checks found {report.findings:,} things in {report.rollouts:,} rollouts")
+    say(
+        f"checks found {counted(report.findings, 'thing')} in {counted(report.rollouts, 'rollout')}"
+    )
 
 
 def view(args: argparse.Namespace) -> int:
@@ -125,6 +127,6 @@ def bundle(args: argparse.Namespace) -> int:
             count = make(store, text(args), args.out, redact=clean, progress=update)
         except (ValueError, FileNotFoundError) as error:
             raise Failed(str(error), 2) from None
-    say(f"{count} rollouts in {args.out}: put the folder on any web server, or look at it with")
+    say(f"{counted(count, 'rollout')} in {args.out}: put it on any web server, or look at it with")
     say(f"  python -m http.server --directory {args.out}")
     return 0

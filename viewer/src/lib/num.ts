@@ -38,6 +38,11 @@ export function count(n: number | null | undefined): string {
   return n === null || n === undefined ? MISSING : COUNT.format(n);
 }
 
+/** 1 rollout, 2,000 rollouts. */
+export function counted(n: number, what: string): string {
+  return `${count(n)} ${what}${n === 1 ? "" : "s"}`;
+}
+
 /** 1.2k, 3.4M: for narrow places. */
 export function short(n: number | null | undefined): string {
   if (n === null || n === undefined) return MISSING;

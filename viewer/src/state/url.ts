@@ -136,7 +136,7 @@ export function read(search: string): State {
     view: among(VIEWS, p.get("view"), "text"),
     stream: p.get("stream") ?? "",
     leaf: whole(p.get("leaf")),
-    compare: list(p.get("ids")),
+    compare: [...new Set(list(p.get("ids")))], // nothing is compared with itself
     task: p.get("task") ?? "",
     dataset: p.get("dataset"),
     kind: p.get("kind") ?? "",
