@@ -65,9 +65,7 @@ def test_one_rollout_that_is_refused_does_not_hold_up_the_others(
             wait_for(lambda n=n: len(set(sent(book))) == n)  # type: ignore[misc]
         wait_for(lambda: (s := states.read(run.directory, "notebook")) and s.counts.gave_up == 1)
     wait_complete(own_store)
-    assert "it refused 1 rollout for good; the last time it said: send: Conn" in findings(
-        own_store
-    )
+    assert "it refused 1 rollout for good; the last time it said: send: Conn" in findings(own_store)
 
 
 @pytest.mark.parametrize("how", ["die", "hang"])
