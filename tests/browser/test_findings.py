@@ -56,4 +56,11 @@ def test_each_number_is_a_link_and_a_finding_leads_to_its_message(store: Path, l
         expect(finding).to_contain_text("#1")
         finding.click()
         expect(page).to_have_url(re.compile(r"id=r2.*m=1|m=1.*id=r2"))
+        card = page.get_by_role("article", name="assistant, message 1")
+        expect(card.locator(".chip", has_text="reply.loop")).to_be_visible()
+        board = look(f"{site.url}/?s=group&id=r2").locator(".board")
+        expect(board.locator("article.on .chip", has_text="reply.loop")).to_be_visible()
+        expect(board.locator(".chip", has_text="reply.loop")).to_have_count(1)
+        compared = look(f"{site.url}/?s=compare&ids=r2,r3")
+        expect(compared.locator(".side-head .chip", has_text="reply.loop")).to_have_count(1)
         assert page.wrong == []
