@@ -73,7 +73,7 @@ def test_siblings_that_do_not_come_are_not_those_of_the_group_before(
     ("screen", "asked", "shown"),
     [
         ("fate", "funnel", "Where they ended"),
-        ("failures", "failures", "None of the"),
+        ("failures", "failures", "none carries an error"),
         ("tasks", "tasks", "q-1"),
     ],
 )
