@@ -163,11 +163,11 @@ def test_what_cannot_be_folded_is_kept_counted_and_named(tmp_path: Path) -> None
         told = said(reader)
         for words in (
             "2 meta facts about entries of what is a list or a text",
-            "1 reward facts about messages that are not there",
-            "1 reward facts with values that the field cannot hold",
-            "1 tokens facts of another length",
+            "1 reward fact about messages that are not there",
+            "1 reward fact with values that the field cannot hold",
+            "1 tokens fact of another length",
             "3 tokens facts with values",
-            "1 mood facts of a kind that this version does not know",
+            "1 mood fact of a kind that this version does not know",
         ):
             assert words in told
         assert reader.connection.execute("SELECT count(*) FROM facts").fetchone() == (10,)
