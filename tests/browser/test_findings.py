@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from playwright.sync_api import expect
 import rollscope
 from rollscope import Message, Rollout
 from rollscope.checks import scan
+from rollscope.model import Tokens
 from server.conftest import serving
 
-from .pages import Look
+from .pages import Look, Shoot, ready, until
 
 LOOP = "and then I check it once more, " * 60
 
@@ -63,4 +65,70 @@ def test_each_number_is_a_link_and_a_finding_leads_to_its_message(store: Path, l
         expect(board.locator(".chip", has_text="reply.loop")).to_have_count(1)
         compared = look(f"{site.url}/?s=compare&ids=r2,r3")
         expect(compared.locator(".side-head .chip", has_text="reply.loop")).to_have_count(1)
+        assert page.wrong == []
+
+
+THOUGHT = "So *one* thing, `two` things and [three](https://example.org/a/long/way). " * 900
+ROUND = "I go **round** and round.\n\n"
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Findings far down in long messages: of characters, in markdown, and of tokens."""
+    folder = tmp_path_factory.mktemp("deep")
+    words = [f"word{n} " for n in range(8_000)]
+    ends = list(accumulate(map(len, words)))
+    drawn = [-1.0 - n % 3 for n in range(8_000)]
+    drawn[4_000:7_100] = [-1e-6] * 3_100
+    tokens = Tokens(list(range(8_000)), ends=ends, streams={"logprob": drawn})
+    said = {
+        "loop": Message(role="assistant", content=THOUGHT + ROUND * 40, sampled=True),
+        "sure": Message(role="assistant", content="".join(words), tokens=tokens, sampled=True),
+    }
+    ask = Message(role="user", content="how many?")
+    with rollscope.init(project="p", run="r", dir=folder) as run:
+        for n, (id, message) in enumerate(said.items()):
+            run.log(Rollout(id=id, step=0, task=id, index=n, messages=[ask, message]))
+    scan(rollscope.open(folder))
+    return folder
+
+
+MARKED = """() => {
+    const box = document.querySelector('.scroll.cards').getBoundingClientRect();
+    const ranges = [...(CSS.highlights.get('hit-now') ?? [])];
+    const [at] = ranges.map(range => range.getBoundingClientRect());
+    const seen = at && at.height > 0 && at.top >= box.top - 1 && at.top < box.bottom;
+    return seen ? ranges.map(range => range.toString()).join('') : '';
+}"""
+ROUNDS = "() => /^(I go round and round\\.\\s*)+$/.test(({})())".replace("{}", MARKED)
+SURE = "() => /^word4000\\W(?!.*word7100)/s.test(({})())".replace("{}", MARKED)
+
+
+def test_what_a_finding_is_about_is_marked_far_down_in_a_long_message(
+    deep: Path, look: Look, shoot: Shoot
+) -> None:
+    with serving(deep) as site:
+        page = ready(look(f"{site.url}/?id=loop"))
+        assert page.evaluate(MARKED) == ""
+        page.locator("a.finding", has_text="reply.loop").click()
+        until(page, ROUNDS)
+        shoot(page, "finding-deep")
+        page.evaluate("() => document.activeElement.blur()")  # the keys mean the transcript
+        page.keyboard.press("Home")
+        expect(page.get_by_text("how many?")).to_be_in_viewport()
+        page.locator("article .chip", has_text="reply.loop").click()
+        until(page, ROUNDS)
+        shared = ready(look(page.url))
+        until(shared, ROUNDS)
+        asked = ready(look(f"{site.url}/?q=flag:reply.loop"))
+        until(asked, ROUNDS)
+        assert page.wrong == []
+
+
+@pytest.mark.parametrize("view", ["text", "tokens", "raw"])
+def test_the_tokens_that_a_finding_is_about_are_marked(deep: Path, look: Look, view: str) -> None:
+    with serving(deep) as site:
+        page = ready(look(f"{site.url}/?id=sure&view={view}&stream=logprob"))
+        page.locator("a.finding", has_text="reply.certain").click()
+        until(page, SURE)
         assert page.wrong == []

@@ -2,13 +2,13 @@ import { expect, test } from "vitest";
 import { EMPTY, read, write, type State } from "../src/state/url";
 
 test("an address says everything that is shown, and nothing else", () => {
-  const state: State = { ...EMPTY, screen: "compare", q: 'task:"a b" -x', id: "r1", compare: ["r1", "r2"], m: 7, view: "tokens", stream: "logprob", leaf: 3, folds: { prompt: true, "think:4.0": false }, outline: true, list: false, span: "2", all: true, at: 5 };
+  const state: State = { ...EMPTY, screen: "compare", q: 'task:"a b" -x', id: "r1", compare: ["r1", "r2"], m: 7, mark: "t4-9", view: "tokens", stream: "logprob", leaf: 3, folds: { prompt: true, "think:4.0": false }, outline: true, list: false, span: "2", all: true, at: 5 };
   expect(read(write(state))).toEqual(state);
   expect(write(EMPTY)).toBe("");
 });
 
 test("what an old or a broken link says wrongly is left out", () => {
-  expect(read("?s=nowhere&view=x&m=-3&leaf=abc&unknown=1&fold=<b>,a:b:c&span=x&list=perhaps")).toEqual(EMPTY);
+  expect(read("?s=nowhere&view=x&m=-3&mark=x1&leaf=abc&unknown=1&fold=<b>,a:b:c&span=x&list=perhaps")).toEqual(EMPTY);
 });
 
 test("nothing is compared with itself", () => {

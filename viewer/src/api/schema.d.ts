@@ -1302,6 +1302,10 @@ export interface components {
             start: number | null;
             /** @default null */
             end: number | null;
+            /** @default null */
+            first_token: number | null;
+            /** @default null */
+            end_token: number | null;
         };
         /**
          * Outline

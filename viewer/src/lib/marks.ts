@@ -9,16 +9,24 @@ interface Block {
   nodes: { node: Text; start: number }[];
 }
 
+function* texts(root: Node): Generator<Text> {
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) yield node as Text;
+}
+
+function add(block: Block, node: Text): void {
+  block.nodes.push({ node, start: block.text.length });
+  block.text += node.data;
+}
+
 function blocks(root: Node): Block[] {
   const found: Block[] = [];
-  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   let [owner, last]: [Element | null, Block | undefined] = [null, undefined];
-  for (let node = walker.nextNode() as Text | null; node; node = walker.nextNode() as Text | null) {
+  for (const node of texts(root)) {
     const mine = node.parentElement?.closest(BLOCKS) ?? null;
     if (!last || mine !== owner) found.push((last = { text: "", nodes: [] }));
     owner = mine;
-    last.nodes.push({ node, start: last.text.length });
-    last.text += node.data;
+    add(last, node);
   }
   return found;
 }
@@ -56,6 +64,43 @@ function rangeOf({ nodes }: Block, start: number, end: number): Range {
   range.setStart(first.node, start - first.start);
   range.setEnd(last.node, end - last.start);
   return range;
+}
+
+/** A text without white space, and where each of its characters stands. */
+function dense(text: string): { text: string; at: number[] } {
+  const at: number[] = [];
+  let out = "";
+  for (const word of text.matchAll(/\S+/gu)) {
+    out += word[0];
+    for (let i = 0; i < word[0].length; i++) at.push(word.index + i);
+  }
+  return { text: out, at };
+}
+
+const GRAM = 8; // characters by which what is drawn is found again in its source
+const FAR = 2000; // characters of the source that are left out of what is drawn, at most: a long address
+
+/** What under `root` shows the places `start` to `end` of `source`; null: nothing does. Both are read side
+ * by side, because they differ: signs of markdown are not drawn, white space is drawn in other ways, and
+ * names stand for characters that cannot be seen. */
+export function showing(root: Node, source: string, start: number, end: number): Range | null {
+  const block: Block = { text: "", nodes: [] };
+  for (const node of texts(root)) if (!node.parentElement?.closest("button, annotation")) add(block, node);
+  const [said, drawn] = [dense(source), dense(block.text)];
+  let [first, last, next] = [-1, -1, 0];
+  for (let i = 0; i < drawn.text.length; i++) {
+    if (drawn.text[i] !== said.text[next]) {
+      const skipped = said.text.slice(next, next + FAR).indexOf(drawn.text.slice(i, i + GRAM));
+      if (skipped < 0) continue;
+      next += skipped;
+    }
+    const place = said.at[next++] ?? end;
+    if (place >= end) break;
+    if (place < start) continue;
+    last = drawn.at[i] ?? 0;
+    if (first < 0) first = last;
+  }
+  return first < 0 ? null : rangeOf(block, first, last + 1);
 }
 
 /** Shows these ranges as `::highlight(name)`. */

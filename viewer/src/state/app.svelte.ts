@@ -6,6 +6,7 @@ import type { Card } from "../lib/tree";
 import { ownPart, runsOf } from "../lib/query";
 import { Resource } from "./resource.svelte";
 import { Selection } from "./selection.svelte";
+import { emit } from "./keys";
 import { read, write, type Screen, type State } from "./url";
 
 /** Screens that show one rollout. */
@@ -69,16 +70,18 @@ export class App {
     this.#enter(this.#with(change), how);
   }
 
-  /** Follows a link of the page. */
+  /** Follows a link of the page; one to where the page is already leads back to what it marks. */
   visit(link: string): void {
-    this.#enter(read(link), "push");
+    if (!this.#enter(read(link), "push")) emit("again", 0);
   }
 
-  #enter(next: State, how: "push" | "replace"): void {
+  /** Tells whether the address is another one now. */
+  #enter(next: State, how: "push" | "replace"): boolean {
     const address = write(next);
-    if (address === write(this.s)) return;
+    if (address === write(this.s)) return false;
     this.s = next;
     history[how === "push" ? "pushState" : "replaceState"](null, "", address || location.pathname);
+    return true;
   }
 
   /** The address of the page with these changes: a link to it needs nothing but `href`. */
@@ -100,6 +103,7 @@ export class App {
         next.folds = Object.fromEntries(Object.entries(folds).filter(([key]) => !key.includes(":")));
       }
     }
+    if (next.m === null || change.m !== undefined || (change.id !== undefined && change.id !== id)) next.mark = ""; // it stands in one message
     if (change.compare && change.compare.join() !== compare.join()) next.at = null;
     return { ...next, ...change };
   }

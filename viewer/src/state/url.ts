@@ -1,6 +1,6 @@
 /** Everything the page shows is in its address: this is the one place that reads and writes it. */
 import { ROW } from "../api/columns";
-import type { RolloutRow } from "../api/types";
+import type { RolloutRow, ShownFinding } from "../api/types";
 import { keyPieces } from "../lib/syntax";
 
 export const SCREENS = ["read", "table", "group", "compare", "tasks", "matrix", "task", "fate", "failures", "findings", "spans"] as const;
@@ -20,6 +20,8 @@ export interface State {
   id: string;
   /** The message in sight. */
   m: number | null;
+  /** What is marked in that message: characters (`120-180`) or tokens (`t4-9`), or the place alone (`0`). */
+  mark: string;
   view: View;
   stream: string;
   /** Last message of the branch in sight. */
@@ -77,6 +79,7 @@ export const EMPTY: State = {
   order: "",
   id: "",
   m: null,
+  mark: "",
   view: "text",
   stream: "",
   leaf: null,
@@ -133,6 +136,7 @@ export function read(search: string): State {
     order: p.get("order") ?? "",
     id: p.get("id") ?? "",
     m: whole(p.get("m")),
+    mark: /^t?\d+(-\d+)?$/.exec(p.get("mark") ?? "")?.[0] ?? "",
     view: among(VIEWS, p.get("view"), "text"),
     stream: p.get("stream") ?? "",
     leaf: whole(p.get("leaf")),
@@ -171,6 +175,7 @@ export function write(state: State): string {
   put("order", state.order, "");
   put("id", state.id, "");
   put("m", state.m, null);
+  put("mark", state.mark, "");
   put("view", state.view, "text");
   put("stream", state.stream, "");
   put("leaf", state.leaf, null);
@@ -197,4 +202,12 @@ export function write(state: State): string {
   put("at", state.at, null);
   const text = p.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
   return text ? `?${text}` : "";
+}
+
+/** Where a finding leads to. */
+export function whereOf(found: ShownFinding): Partial<State> {
+  const { message, start, end, first_token: first, end_token: stop } = found;
+  if (message === null) return { screen: "findings" };
+  const mark = start !== null ? `${start}-${end ?? start}` : first !== null ? `t${first}-${stop ?? first + 1}` : "0";
+  return { screen: "read", m: message, mark };
 }

@@ -99,6 +99,9 @@ class ShownFinding(msgspec.Struct, kw_only=True):
     start: int | None = None
     """First character of the message's text that it is about; null: the whole message."""
     end: int | None = None
+    first_token: int | None = None
+    """First token of the message that it is about."""
+    end_token: int | None = None
 
 
 class Detail(Unlisted, kw_only=True):
