@@ -188,10 +188,11 @@ def _block(n: int, message: Message, tokens: Tokens, ask: p.TokensOf) -> s.Token
     size, whole = len(tokens), conversation.text(message)
     first = min(ask.start, size)
     stop = min(size, first + ask.most)
-    ends = None if tokens.ends is None else to_list(tokens.ends, True)
+    before = max(0, first - 1)  # the text of the first token begins where the one before it ends
+    ends = None if tokens.ends is None else to_list(tokens.ends[before:stop], True)
     # Without places in the text there is no text to a window of tokens.
-    begin = ends[first - 1] if ends and first else 0
-    covered = ends[stop - 1] if ends and stop else begin
+    begin = ends[0] if ends and first else 0
+    covered = ends[-1] if ends else begin
     end = len(whole) if ends and stop == size else covered
     last = min(end, covered + REST)
     return s.TokenBlock(
@@ -202,7 +203,7 @@ def _block(n: int, message: Message, tokens: Tokens, ask: p.TokensOf) -> s.Token
         text_start=begin,
         left=end - last,
         ids=None if tokens.ids is None else to_list(tokens.ids[first:stop], True),
-        ends=None if ends is None else ends[first:stop],
+        ends=None if ends is None else ends[first - before :],
         marks=_marks(message.meta.get("marks")),
         streams={
             name: [number(v) for v in to_list(values[first:stop], is_int(name))]
@@ -223,29 +224,34 @@ def strip(desk: Desk, ask: p.StripOf, id: str) -> s.Strip:
         found = _stream(message.tokens, ask.stream)
         values += found if found is not None else [None] * len(message.tokens)
     per = max(1, math.ceil(len(values) / BUCKETS))
-    buckets = [_finite(values[i : i + per]) for i in range(0, len(values), per)]
-    known = [(v, i) for i, v in enumerate(values) if v is not None and math.isfinite(v)]
-    low, high = (min(known), max(known, key=lambda k: (k[0], -k[1]))) if known else (None, None)
+    known = _finite(values)
+    has_gaps = len(known) < len(values)
+    buckets = [
+        _finite(values[i : i + per]) if has_gaps else known[i : i + per]
+        for i in range(0, len(values), per)
+    ]
+    lowest, highest = min(known, default=None), max(known, default=None)
 
-    def place(at: int) -> tuple[int, int]:
+    def place(value: float) -> tuple[int, int]:
+        at = values.index(value)  # of several the first
         i = max(k for k, begin in enumerate(starts) if begin <= at)
         return numbers[i], at - starts[i]
 
     return s.Strip(
         stream=ask.stream,
         tokens=len(values),
-        missing=sum(v is None for v in values),
+        missing=values.count(None),
         per=per,
         low=[min(b) if b else None for b in buckets],
         high=[max(b) if b else None for b in buckets],
         mean=[sum(b) / len(b) if b else None for b in buckets],
         messages=numbers,
         starts=starts,
-        lowest=low[0] if low else None,
-        highest=high[0] if high else None,
-        average=sum(v for v, _ in known) / len(known) if known else None,
-        lowest_at=place(low[1]) if low else None,
-        highest_at=place(high[1]) if high else None,
+        lowest=lowest,
+        highest=highest,
+        average=sum(known) / len(known) if known else None,
+        lowest_at=None if lowest is None else place(lowest),
+        highest_at=None if highest is None else place(highest),
     )
 
 
@@ -258,7 +264,7 @@ def _stream(tokens: Tokens, name: str) -> list[float | None] | None:
     pairs = {"ratio": ("train_logprob", "logprob"), "ref_gap": ("logprob", "ref_logprob")}
     if name not in pairs:
         values = tokens.streams.get(name)
-        return None if values is None else list(to_list(values, is_int(name)))
+        return None if values is None else to_list(values, is_int(name))
     first, second = (tokens.streams.get(part) for part in pairs[name])
     if first is None or second is None:
         return None
