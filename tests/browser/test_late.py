@@ -170,6 +170,42 @@ def test_a_text_search_that_breaks_off_is_not_complete(site: Served, look: Look)
     expect(page.get_by_role("search")).to_contain_text("1 found · stopped at 40 %")
 
 
+def test_the_first_tokens_are_asked_for_with_their_rollout(site: Served, look: Look) -> None:
+    page = ready(look(f"{site.url}/?q=task:q-1&view=tokens&stream=logprob"))
+    expect(page.locator("[data-message] [data-i]").first).to_be_visible()
+    before, page.asked[:] = param(page, "id"), []
+    detail = Held(page, "**/api/rollouts/*?first=*")
+    page.keyboard.press("]")
+    left(page, before)
+    detail.wait()
+    id = param(page, "id")
+    asked = f"/api/rollouts/{id}/tokens?first=0&count=8&start=0"
+    eventually(lambda: page.evaluate("1") and any(asked in url for url in page.asked))
+    detail.release()
+    at_rest(page)
+    expect(page.locator("[data-message] [data-i]").first).to_be_visible()
+    assert sum(asked in url for url in page.asked) == 1
+    assert page.wrong == []
+
+
+def test_tokens_of_messages_that_came_meanwhile_are_asked_for(site: Served, look: Look) -> None:
+    """As of a rollout that has grown after its tokens, and before its messages, were told."""
+    page = ready(look(f"{site.url}/?q=task:q-1&view=tokens&stream=logprob"))
+    expect(page.locator("[data-message] [data-i]").first).to_be_visible()
+    before = param(page, "id")
+    tokens = Held(page, "**/tokens?first=0*")
+    page.keyboard.press("]")
+    left(page, before)
+    tokens.wait()
+    tokens.routes.pop(0).fulfill(json={"messages": []})
+    tokens.wait()
+    tokens.release()
+    at_rest(page)
+    expect(page.locator("[data-message] [data-i]").first).to_be_visible()
+    expect(page.get_by_text("no tokens recorded").first).to_be_visible()  # of the prompt
+    assert page.wrong == []
+
+
 def test_hits_and_streams_are_those_of_the_rollout_in_sight(site: Served, look: Look) -> None:
     page = ready(look(f"{site.url}/?q=task:q-1&find=apples&view=tokens&stream=logprob"))
     expect(page.get_by_text(re.compile(r"\d hits"))).to_be_visible()

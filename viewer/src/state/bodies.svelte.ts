@@ -1,6 +1,6 @@
 /** The messages of the rollout in sight, in windows: only those near are in memory. */
 import { WINDOW, type Api } from "../api/client";
-import type { Body, Bodies as Came, TokenBlock } from "../api/types";
+import type { Body, Bodies as Came, TokenBlock, TokenBlocks } from "../api/types";
 import { stretch } from "../lib/text";
 
 /** Tokens of one message that are drawn together. */
@@ -46,6 +46,7 @@ export class Bodies {
   #old: Memory | undefined;
   #asked = new Set<string>();
   #stop = new AbortController();
+  #ahead: { id: string; first: number; stop: AbortController; came: Promise<TokenBlocks | undefined> } | undefined;
 
   constructor(api: Api) {
     this.#api = api;
@@ -63,6 +64,17 @@ export class Bodies {
     this.#id = id;
     if (came) this.#now.windows.set(String(came.first / WINDOW), came.messages);
     this.version++;
+  }
+
+  /** Asks for the first tokens around message `n` of a rollout that is on its way, so that they come
+   * with it and not after it. */
+  ahead(id: string, n: number): void {
+    if (id === this.#id || id === this.#ahead?.id) return;
+    this.#ahead?.stop.abort();
+    const stop = new AbortController();
+    const first = TOKEN_WINDOW * Math.floor(n / TOKEN_WINDOW);
+    const came = this.#api.tokens(id, { first, count: TOKEN_WINDOW, start: 0, most: TOKENS }, stop.signal).catch(() => undefined);
+    this.#ahead = { id, first, stop, came };
   }
 
   body(n: number): Body | undefined {
@@ -104,13 +116,26 @@ export class Bodies {
     const first = window ? n : TOKEN_WINDOW * Math.floor(n / TOKEN_WINDOW);
     const count = window ? 1 : TOKEN_WINDOW;
     this.#ask(`t${first}:${window}`, async (signal) => {
-      const { messages } = await this.#api.tokens(this.#id, { first, count, start: window * TOKENS, most: TOKENS }, signal);
+      const early = window ? undefined : await this.#taken(first);
+      const { messages } = early ?? (await this.#api.tokens(this.#id, { first, count, start: window * TOKENS, most: TOKENS }, signal));
       const came = new Map(messages.map((m) => [m.n, m]));
       return () => {
-        for (let k = first; k < first + count; k++) this.#now.tokens.set(`${k}:${window}`, came.get(k) ?? { ...NONE, n: k });
+        for (let k = first; k < first + count; k++) {
+          const block = came.get(k);
+          // A rollout that goes on may have grown since its tokens were asked for: those are asked for again.
+          if (block || !early || !this.body(k)?.tokens) this.#now.tokens.set(`${k}:${window}`, block ?? { ...NONE, n: k });
+        }
       };
     });
     return this.#old?.tokens.get(`${n}:${window}`);
+  }
+
+  /** What was asked for ahead of this rollout, once. */
+  #taken(first: number): Promise<TokenBlocks | undefined> | undefined {
+    const ahead = this.#ahead;
+    if (ahead?.id !== this.#id || ahead.first !== first) return undefined;
+    this.#ahead = undefined;
+    return ahead.came;
   }
 
   #load(window: number): void {
