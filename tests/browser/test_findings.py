@@ -132,3 +132,51 @@ def test_the_tokens_that_a_finding_is_about_are_marked(deep: Path, look: Look, v
         page.locator("a.finding", has_text="reply.certain").click()
         until(page, SURE)
         assert page.wrong == []
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rollouts with no flag, with one, and with four."""
+    folder = tmp_path_factory.mktemp("many")
+    with rollscope.init(project="p", run="r", dir=folder) as run:
+        for n, names in enumerate(["", "reply.loop", "a.one b.two c.three reply.loop"]):
+            run.log(Rollout(id=f"r{n}", step=0, task=f"t{n}"))
+            run.annotate(f"r{n}", **{f"flag.{name}": True for name in names.split()})
+    return folder
+
+
+@pytest.mark.parametrize("screen", ["read", "table"])
+def test_rows_name_two_flags_and_are_no_higher_for_it(
+    many: Path, look: Look, shoot: Shoot, screen: str
+) -> None:
+    with serving(many) as site:
+        page = look(f"{site.url}/?s={screen}&id=r0")
+        rows = page.get_by_role("listbox", name="Rollouts").get_by_role("option")
+        expect(rows).to_have_count(3)
+        full = rows.filter(has_text="t2")
+        expect(full.locator(".chip")).to_have_text(["⚑ one", "⚑ two"])
+        expect(full.get_by_title("a.one, b.two, c.three, reply.loop")).to_contain_text("+2")
+        expect(rows.filter(has_text="t1").locator(".chip")).to_have_text("⚑ loop")
+        expect(rows.filter(has_text="t0").locator(".chip")).to_have_count(0)
+        assert len({rows.nth(n).bounding_box()["height"] for n in range(3)}) == 1
+        assert page.evaluate("() => [...document.querySelectorAll('[role=option]')].every("
+                             "row => row.scrollHeight <= row.clientHeight)")  # fmt: skip
+        shoot(page, f"flags-{screen}")
+        assert page.wrong == []
+
+
+def test_the_facet_of_flags_selects(many: Path, look: Look) -> None:
+    with serving(many) as site:
+        page = look(f"{site.url}/?id=r0")
+        facet = page.locator(".facet", has=page.get_by_text("flag", exact=True))
+        loops = facet.get_by_role("link", name=re.compile(r"reply\.loop"))
+        expect(loops).to_contain_text("2")
+        loops.click()
+        expect(page).to_have_url(re.compile(r"q=flag:reply\.loop"))
+        expect(page.get_by_role("search")).to_contain_text("2 of 3")
+        rows = page.get_by_role("listbox", name="Rollouts").get_by_role("option")
+        expect(rows).to_have_count(2)
+        expect(loops).to_have_attribute("aria-current", "true")
+        loops.click()
+        expect(rows).to_have_count(3)
+        assert page.wrong == []
